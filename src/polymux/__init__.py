@@ -1,0 +1,1 @@
+"""Polymux: many applications share a machine's accelerators without knowing them."""
