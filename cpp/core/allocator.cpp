@@ -8,17 +8,15 @@
 namespace polymux {
 namespace {
 
-constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
-  return (value + alignment - 1) & ~(alignment - 1);
-}
+constexpr uint64_t align_up(uint64_t value, uint64_t alignment) { return (value + alignment - 1) & ~(alignment - 1); }
 
 uint64_t checked_base(uint64_t base, uint64_t nbytes) {
   if (base % Allocator::kPageNbytes != 0) {
     throw std::invalid_argument("allocator base " + std::to_string(base) + " is not a multiple of 4096");
   }
   if (base >= kMaxNbytes || nbytes >= kMaxNbytes - base) {
-    throw std::invalid_argument("allocator range of " + std::to_string(nbytes) + " bytes at " +
-                                std::to_string(base) + " does not end below 2^48");
+    throw std::invalid_argument("allocator range of " + std::to_string(nbytes) + " bytes at " + std::to_string(base) +
+                                " does not end below 2^48");
   }
   return base;
 }
@@ -34,8 +32,7 @@ Allocator::Allocator(uint64_t base, uint64_t nbytes)
 
 std::optional<uint64_t> Allocator::allocate(uint64_t nbytes, uint64_t alignment) {
   if (!std::has_single_bit(alignment) || alignment > kMaxAlignment) {
-    throw std::invalid_argument("alignment " + std::to_string(alignment) +
-                                " is not a power of two of at most 2097152");
+    throw std::invalid_argument("alignment " + std::to_string(alignment) + " is not a power of two of at most 2097152");
   }
   if (nbytes > nbytes_) return std::nullopt;
   nbytes = align_up(std::max<uint64_t>(nbytes, 1), kGranule);
@@ -175,8 +172,7 @@ uint64_t Allocator::carve(BlockId id, uint64_t nbytes, uint64_t alignment) {
 
 // Shortens the block to `nbytes` and returns a new block of the rest, which belongs to no list yet.
 BlockId Allocator::split(BlockId id, uint64_t nbytes) {
-  const BlockId rest =
-      blocks_.create(blocks_[id].offset + nbytes, blocks_[id].nbytes - nbytes, blocks_[id].state);
+  const BlockId rest = blocks_.create(blocks_[id].offset + nbytes, blocks_[id].nbytes - nbytes, blocks_[id].state);
   Block& block = blocks_[id];
   block.nbytes = nbytes;
   blocks_[rest].prev = id;
