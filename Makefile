@@ -6,9 +6,10 @@ BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 BUILD  := build/editable
 STRICT := build/strict
+CPP_FILES = $(shell find cpp include examples -name '*.[ch]' -o -name '*.[ch]pp')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test lint bench docs lock clean
+.PHONY: help venv build demo test lint format bench docs lock clean
 
 help:  ## List these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -24,7 +25,7 @@ $(VENV)/.locked: requirements.lock | $(VENV)/.created
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml CMakeLists.txt $(VENV)/.locked
+$(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	PATH="$(abspath $(BIN)):$$PATH" $(PY) -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation --no-deps --editable .
 	@touch $@
@@ -44,11 +45,16 @@ lint: build  ## Check style, types, imports and C++ warnings
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
-	$(PY) tools/check_cpp_format.py
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 	@$(BIN)/cmake -S . -B $(STRICT) -G Ninja -DPOLYMUX_STRICT=ON -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DPython_EXECUTABLE=$(abspath $(PY)) -DPOLYMUX_IN_PLACE=OFF > build/strict.log 2>&1 || { cat build/strict.log; exit 1; }
 	$(BIN)/cmake --build $(STRICT)
+
+format: venv  ## Bring Python and C++ sources into the project's style
+	$(BIN)/ruff check --select I --fix --quiet
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP_FILES)
 
 bench: build  ## Run all benchmarks; one of them with NAME=issue
 	$(BIN)/polymux bench $(or $(NAME),all)
