@@ -1,0 +1,77 @@
+"""What a device and its streams are, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polymux.core.ids import DeviceId, StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """An accelerator's properties.
+
+    Parameters
+    ----------
+    id : DeviceId
+    api : str
+        How it is driven: ``"cpu"``, ``"opencl"``, ``"simulated"``.
+    name : str
+        As its vendor calls it.
+    memory_nbytes : int
+        Capacity of its memory in bytes.
+    memory : {"host", "own"}
+        ``"host"``: kernels work on the segment itself; ``"own"``: buffers are copied in and out.
+    units : int
+        Compute units (cores, OpenCL compute units, SMs).
+    streams : int
+        How many accelerator threads feed it.
+    apis : tuple of str
+        The kinds of implementation that it runs, best first.
+    partitionable : bool
+        Whether shares smaller than the whole device are possible.
+    details : str
+        Anything else an operator may want to know, in a sentence.
+    """
+
+    id: DeviceId
+    api: str
+    name: str
+    memory_nbytes: int
+    memory: Literal["host", "own"]
+    units: int
+    streams: int
+    apis: tuple[str, ...]
+    partitionable: bool = False
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a device's compute units.
+
+    Parameters
+    ----------
+    units : tuple of int, optional
+        The units by number; None is the whole device.
+    """
+
+    units: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """An ordered queue of one device and share, fed by one accelerator thread."""
+
+    id: StreamId
+    device: DeviceId
+    share: Share = Share()
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentDevice:
+    """A kind of device that is not here, and why, in a sentence."""
+
+    name: str
+    reason: str

@@ -1,0 +1,103 @@
+"""What the dispatch table holds for a kernel and a device API: values only; running them is the device's business.
+
+Every class says in ``api`` which devices can run it: those whose `DeviceSpec.apis` lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from polymux.core.opencl_plan import OpenCLPlanner
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A Python callable over NumPy views.
+
+    Called as ``function(*inputs, *outputs, **scalars)``; it writes its outputs in place. With `parallel` it also
+    gets ``team``, the pinned threads of the stream's share.
+    """
+
+    api: ClassVar[str] = "cpu"
+    function: Callable[..., Any]
+    parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFunction:
+    """A C function of type ``polymux_kernel_fn`` (``include/polymux.h``), run without the GIL.
+
+    Parameters
+    ----------
+    library : str
+        Path of the shared library.
+    symbol : str
+    threads : bool
+        Whether it uses the number of threads that it is told.
+    """
+
+    api: ClassVar[str] = "cpu"
+    library: str
+    symbol: str
+    threads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCLSource:
+    """A kernel in OpenCL C.
+
+    Parameters
+    ----------
+    source : str
+        The program's text.
+    plan : OpenCLPlanner
+        Makes a task's launches; `OpenCLRange` says a single one without code.
+    options : str
+        Options of the OpenCL compiler; those of the plan follow them.
+    """
+
+    api: ClassVar[str] = "opencl"
+    source: str
+    plan: OpenCLPlanner
+    options: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCLBinary:
+    """A kernel in a program binary that holds several; loading another binary reconfigures the device.
+
+    Parameters
+    ----------
+    path : str
+        File of the binary.
+    entries : tuple of str
+        Every kernel function in it.
+    plan : OpenCLPlanner
+        As for `OpenCLSource`; its launches name functions of `entries`.
+    """
+
+    api: ClassVar[str] = "opencl"
+    path: str
+    entries: tuple[str, ...]
+    plan: OpenCLPlanner
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxModel:
+    """A model file for onnxruntime.
+
+    Parameters
+    ----------
+    path : str
+    options : tuple of (str, str)
+        Session configuration entries.
+    """
+
+    api: ClassVar[str] = "onnx"
+    path: str
+    options: tuple[tuple[str, str], ...] = ()
+
+
+Implementation = PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | OnnxModel
