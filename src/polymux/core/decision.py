@@ -1,4 +1,4 @@
-"""What to do: everything that the engine tells its driver, in order, each with a reason for a person to read."""
+"""What to do: everything that the engine tells its driver, in order, each with a reason in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from polymux.core.status import TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Let the accelerator thread of `stream` drain `queue` without asking again. Ends an earlier `FailAll`."""
+    """Let the accelerator thread of `stream` drain `queue`; ends an earlier `FailAll`."""
 
     queue: QueueId
     stream: StreamId
@@ -19,7 +19,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Take a bound queue back at the next task boundary; the driver reports `QueueReleased` when that is done."""
+    """Take a bound queue back at the next task boundary; the driver reports `QueueReleased` then."""
 
     queue: QueueId
     reason: str = ""
@@ -39,7 +39,7 @@ class Migrate:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Answer to `KernelMissing` and `HomePossible`: the queue stays bound, run (or look again at) its head here."""
+    """Answer to `KernelMissing` and `HomePossible`: the queue stays, run (or look again at) its head here."""
 
     queue: QueueId
     reason: str = ""
@@ -57,7 +57,7 @@ class FailHead:
 
 @dataclass(frozen=True, slots=True)
 class FailAll:
-    """Complete every task of an unbound queue, present and future, with `status` and `message` until it is bound."""
+    """Complete all tasks of an unbound queue, present and future, with `status` until it is bound."""
 
     queue: QueueId
     status: TaskStatus

@@ -36,7 +36,7 @@ class DType(IntEnum):
 
     @property
     def name_short(self) -> str:
-        """NumPy's short name: kind and size in bytes (``"f4"``, ``"i8"``, ``"b1"``); ``"bf16"`` for bfloat16."""
+        """NumPy's short name, kind and bytes (``"f4"``, ``"i8"``, ``"b1"``); bfloat16 is ``"bf16"``."""
         return _SHORT[self]
 
     @property
@@ -51,7 +51,7 @@ class DType(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> DType:
-        """Read a NumPy name: short (``"f4"``, ``"<f4"``) or long (``"float32"``), or ``"bf16"``/``"bfloat16"``.
+        """Read a NumPy name, short (``"f4"``, ``"<f4"``) or long (``"float32"``), or ``"bf16"``.
 
         Raises
         ------

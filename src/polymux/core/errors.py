@@ -7,6 +7,8 @@ Notes
 All of them keep their constructor's arguments in ``args``, so they survive pickling between processes.
 """
 
+# ruff: noqa: N818 -- the names are the interface; they say what happened, "Error" would add nothing
+
 from __future__ import annotations
 
 from polymux.core.status import TaskStatus

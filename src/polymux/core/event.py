@@ -1,6 +1,6 @@
 """What happened: everything that the engine is told, in the order in which it happened.
 
-Times and estimates are in nanoseconds. Each event is a frozen value with a JSON form (`polymux.sched.recording`).
+Times and estimates are in nanoseconds. Each event is frozen; `polymux.sched.recording` gives its JSON form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DeviceAdded:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLost:
-    """A device no longer works. Its bound queues follow with one `QueueReleased` each, as after a `Revoke`."""
+    """A device no longer works. Its bound queues are revoked and follow with one `QueueReleased` each."""
 
     device: DeviceId
     reason: str
@@ -88,7 +88,7 @@ class KernelMissing:
 class HomePossible:
     """A queue is away from home because of a missing kernel, and its head task could run at home.
 
-    Raised before each such task. The head is held until the answer: a `Revoke` (the queue goes home) or a `Stay`.
+    Raised before each such task. The head is held until the answer: `Revoke` (the queue goes home) or `Stay`.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ SessionId = NewType("SessionId", int)
 """One connection of one application; never reused while the server lives."""
 
 QueueId = NewType("QueueId", str)
-"""A task queue, ``"<session>.<index>"``: ``"3.0"``. Reused when the session opens another queue after a close."""
+"""A task queue, ``"<session>.<index>"``: ``"3.0"``. Reused by the session after a close."""
 
 KernelId = NewType("KernelId", int)
 """The number that stands for a kernel's name in a task descriptor; below 16 reserved by the runtime."""

@@ -1,4 +1,4 @@
-"""What the dispatch table holds for a kernel and a device API: values only; running them is the device's business.
+"""What the dispatch table holds for a kernel and a device API: values only; a device runs them.
 
 Every class says in ``api`` which devices can run it: those whose `DeviceSpec.apis` lists it.
 """
@@ -16,8 +16,8 @@ from polymux.core.opencl_plan import OpenCLPlanner
 class PythonFunction:
     """A Python callable over NumPy views.
 
-    Called as ``function(*inputs, *outputs, **scalars)``; it writes its outputs in place. With `parallel` it also
-    gets ``team``, the pinned threads of the stream's share.
+    Called as ``function(*inputs, *outputs, **scalars)``; it writes its outputs in place. With `parallel` it
+    also gets ``team``, the pinned threads of the stream's share.
     """
 
     api: ClassVar[str] = "cpu"

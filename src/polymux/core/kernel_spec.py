@@ -102,8 +102,8 @@ class KernelSpec:
     Raises
     ------
     InvalidRequest
-        For names that are empty, repeated or reserved, more than 16 buffers, a scalar type or default that cannot
-        be packed, or scalars of more than 256 bytes.
+        For names that are empty, repeated or reserved, more than 16 buffers, a scalar type or default that
+        cannot be packed, or scalars of more than 256 bytes.
     """
 
     name: str
@@ -124,8 +124,8 @@ class KernelSpec:
         layout, nbytes = _layout(self.scalars)
         if nbytes > MAX_ARGS_NBYTES:
             raise InvalidRequest(
-                f"kernel {self.name!r}: its scalars take {nbytes} bytes, a task has room for {MAX_ARGS_NBYTES};"
-                " pass the rest in a buffer"
+                f"kernel {self.name!r}: its scalars take {nbytes} bytes, a task has room for"
+                f" {MAX_ARGS_NBYTES}; pass the rest in a buffer"
             )
         object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "args_nbytes", nbytes)
@@ -136,7 +136,7 @@ class KernelSpec:
         Parameters
         ----------
         values : mapping of str to number
-            Python or NumPy numbers by name; those left out take their defaults. NaN and infinities are values.
+            Python or NumPy numbers by name; those left out take their defaults. NaN and infinities are fine.
 
         Returns
         -------
@@ -146,8 +146,8 @@ class KernelSpec:
         Raises
         ------
         InvalidRequest
-            For a name that the kernel does not have, a scalar without value and default, or a value that its type
-            cannot hold. The message names scalar, value and remedy.
+            For a name that the kernel does not have, a scalar without value and default, or a value that its
+            type cannot hold. The message names scalar, value and remedy.
         """
         data = bytearray(self.args_nbytes)
         used = 0
@@ -159,7 +159,7 @@ class KernelSpec:
                 value = param.default
                 if value is None:
                     raise InvalidRequest(
-                        f"kernel {self.name!r} needs the scalar {name!r} ({dtype.name_short}); pass {name}=..."
+                        f"kernel {self.name!r} needs scalar {name!r} ({dtype.name_short}); pass {name}=..."
                     )
             struct.pack_into(_FORMAT[dtype], data, offset, self._converted(name, dtype, value))
         if used != len(values):
@@ -246,7 +246,7 @@ class KernelSpec:
         for param in self.scalars:
             if not param.name.isidentifier() or param.name in seen:
                 raise InvalidRequest(
-                    f"kernel {self.name!r}: scalar name {param.name!r} is repeated or no identifier; rename it"
+                    f"kernel {self.name!r}: scalar name {param.name!r} is taken or no identifier; rename it"
                 )
             if param.name in HINTS:
                 raise InvalidRequest(

@@ -26,6 +26,10 @@ class QueueState(StrEnum):
     """Closed, but its accelerator thread has not let go yet."""
 
 
+IDLE = StreamLoad()
+"""The load of a stream that no report has named."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceView:
     """A device.
@@ -66,7 +70,7 @@ class StreamView:
     rank: int
     queues: int = 0
     turn: int = 0
-    load: StreamLoad = StreamLoad()
+    load: StreamLoad = IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +133,8 @@ class Snapshot:
 
     Notes
     -----
-    What a policy is given costs the engine nothing per queue: the mappings show the engine's own dictionaries and
-    are good for the duration of that call. `Engine.snapshot` returns one that stays as it is.
+    What a policy is given costs the engine nothing per queue: the mappings show the engine's own dictionaries
+    and are good for the duration of that call. `Engine.snapshot` returns one that stays as it is.
     """
 
     devices: Mapping[DeviceId, DeviceView]

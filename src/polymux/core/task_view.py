@@ -82,6 +82,6 @@ def shape_nbytes(shape: Sequence[int], dtype: DType) -> int:
     nbytes = count * dtype.itemsize
     if nbytes > MAX_NBYTES:
         raise InvalidRequest(
-            f"shape {tuple(shape)} of {dtype.name_short} takes {nbytes} bytes; at most {MAX_NBYTES} are possible"
+            f"shape {tuple(shape)} of {dtype.name_short} takes {nbytes} bytes; at most {MAX_NBYTES} fit"
         )
     return 0 if empty else nbytes
