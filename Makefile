@@ -22,11 +22,13 @@ $(VENV)/.created:
 
 # The lock file lists every package, so pip resolves nothing.
 $(VENV)/.locked: requirements.lock | $(VENV)/.created
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
+	@echo "Installing the packages of requirements.lock into $(VENV) (about a minute)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.locked
-	PATH="$(abspath $(BIN)):$$PATH" $(PY) -m pip install --quiet --disable-pip-version-check \
+	@echo "Building and installing Polymux"
+	@PATH="$(abspath $(BIN)):$$PATH" $(PY) -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation --no-deps --editable .
 	@touch $@
 
