@@ -1,0 +1,29 @@
+"""The sizes and times beyond which a request is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds that every request is checked against before anything is allocated for it.
+
+    Attributes
+    ----------
+    body_nbytes : int
+        Greatest request body, and greatest tensor; beyond it the answer is 413.
+    header_nbytes : int
+        Greatest request line and header fields together; beyond it the answer is 431.
+    json_depth : int
+        Deepest nesting of arrays and objects in a JSON body; beyond it the answer is 400.
+    body_idle_s : float
+        Longest pause, in seconds, between two pieces of a body; beyond it the answer is 408.
+    """
+
+    body_nbytes: int = 64 * 1024 * 1024
+    header_nbytes: int = 32 * 1024
+    json_depth: int = 100
+    body_idle_s: float = 30.0
