@@ -7,11 +7,14 @@ Notes
 All of them keep their constructor's arguments in ``args``, so they survive pickling between processes.
 """
 
-# ruff: noqa: N818 -- the names are the interface; they say what happened, "Error" would add nothing
-
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from polymux.core.status import TaskStatus
+
+if TYPE_CHECKING:
+    from polymux.core.decision import Decision
 
 
 class PolymuxError(Exception):
@@ -99,6 +102,11 @@ class BadDecision(PolymuxError):
         Why it cannot be carried out.
     story : tuple of str
         The last events and decisions that concern the same queue, oldest first.
+
+    Attributes
+    ----------
+    decisions : tuple of Decision
+        What the driver has to carry out all the same; filled in by the engine.
     """
 
     def __init__(self, decision: object, problem: str, story: tuple[str, ...] = ()) -> None:
@@ -106,6 +114,7 @@ class BadDecision(PolymuxError):
         self.decision = decision
         self.problem = problem
         self.story = story
+        self.decisions: tuple[Decision, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.problem}: {self.decision}"]

@@ -93,11 +93,11 @@ class QueueView:
     chances : int
         Tasks since it went away that could have run at home.
     credit_ns : int
-        Time that these would have gained at home, as far as it was known, in ns.
-    bounces : int
-        How often in quick succession it went home only to leave again.
+        Time that these would have gained at home, as far as it is known, in ns.
     returned_ns : int, optional
         When it last came home.
+    last_stay_ns : int, optional
+        How long its last stay at home lasted before it went away again; None: it never came back so far.
     """
 
     id: QueueId
@@ -112,8 +112,8 @@ class QueueView:
     home: DeviceId | None = None
     chances: int = 0
     credit_ns: int = 0
-    bounces: int = 0
     returned_ns: int | None = None
+    last_stay_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +141,11 @@ class Snapshot:
     streams: Mapping[StreamId, StreamView]
     queues: Mapping[QueueId, QueueView]
     waiting: tuple[QueueId, ...] = ()
+
+    def describe_devices(self) -> str:
+        """List the devices for a message to people, with the reason for those that are lost."""
+        texts = [
+            str(device) if view.lost is None else f"{device} (lost: {view.lost})"
+            for device, view in self.devices.items()
+        ]
+        return ", ".join(texts) or "none"

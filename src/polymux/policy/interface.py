@@ -1,0 +1,47 @@
+"""What the engine expects of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from polymux.core.decision import Decision
+from polymux.core.event import Event
+from polymux.core.snapshot import Snapshot
+
+
+class Policy(Protocol):
+    """Decides which queue runs where.
+
+    A policy reads no clock, does no I/O and keeps nothing between calls that the same events would not bring about
+    again: a recording replayed through a fresh policy must give the same decisions.
+    """
+
+    def decide(self, snapshot: Snapshot, event: Event, now: int) -> Sequence[Decision]:
+        """Answer one event, which the snapshot already contains.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            Good during this call only.
+        event : Event
+        now : int, ns
+            Monotonic time of the event.
+
+        Returns
+        -------
+        sequence of Decision
+            At most one per queue:
+
+            - for a queue in ``snapshot.waiting``: `Bind`; `FailAll` when no device that works may run it; `Reject`
+              if this event opened it; or nothing for now (ask for a `WakeAt` then);
+            - for the queue of a `KernelMissing`, exactly one of `Migrate` to a device that has the kernel, `FailHead`
+              and `Stay`;
+            - for the queue of a `HomePossible`, exactly one of `Migrate` and `Stay`;
+            - for any other bound queue: `Migrate` or `Revoke`, or nothing.
+
+        Notes
+        -----
+        A queue's ``pinned`` and ``target`` bind the policy: the engine raises `BadDecision` otherwise.
+        """
+        ...
