@@ -20,19 +20,20 @@ MAX_ARGS_NBYTES = 256
 HINTS = frozenset({"priority", "deadline_ns", "share", "device"})
 """Keywords of ``queue.submit`` that are hints to the scheduler; no scalar can have such a name."""
 
+# "=": the sizes of the C types and native byte order, and a float that overflows is an error
 _FORMAT = {
-    DType.BOOL: "?",
-    DType.I8: "b",
-    DType.I16: "h",
-    DType.I32: "i",
-    DType.I64: "q",
-    DType.U8: "B",
-    DType.U16: "H",
-    DType.U32: "I",
-    DType.U64: "Q",
-    DType.F16: "e",
-    DType.F32: "f",
-    DType.F64: "d",
+    DType.BOOL: "=?",
+    DType.I8: "=b",
+    DType.I16: "=h",
+    DType.I32: "=i",
+    DType.I64: "=q",
+    DType.U8: "=B",
+    DType.U16: "=H",
+    DType.U32: "=I",
+    DType.U64: "=Q",
+    DType.F16: "=e",
+    DType.F32: "=f",
+    DType.F64: "=d",
 }
 
 

@@ -1,0 +1,100 @@
+"""Runs a recording through a fresh engine and compares the decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from polymux.core.decision import Decision
+from polymux.core.errors import InvalidRequest
+from polymux.policy import registry
+from polymux.policy.interface import Policy
+from polymux.sched.engine import Engine
+from polymux.sched.recording import Step, read_header, read_step
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first step at which the replay decided differently.
+
+    Parameters
+    ----------
+    line : int
+        Line of the recording, from 1.
+    recorded : Step
+    replayed : tuple of Decision
+    """
+
+    line: int
+    recorded: Step
+    replayed: tuple[Decision, ...]
+
+    def __str__(self) -> str:
+        def listed(decisions: tuple[Decision, ...]) -> str:
+            return "".join(f"\n    {decision}" for decision in decisions) or " nothing"
+
+        return (
+            f"line {self.line}, at {self.recorded.at_ns} ns: {self.recorded.event}\n"
+            f"  recorded:{listed(self.recorded.decisions)}\n"
+            f"  replayed:{listed(self.replayed)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay found.
+
+    Parameters
+    ----------
+    policy : str
+        The recorded policy.
+    steps : int
+        Steps that were decided as recorded.
+    difference : Difference, optional
+        Where the replay stopped because the decisions differ.
+    truncated : bool
+        Whether the last line breaks off, as when the recording process was killed; it was left out.
+    """
+
+    policy: str
+    steps: int
+    difference: Difference | None = None
+    truncated: bool = False
+
+
+def replay(lines: Iterable[str], load: Callable[[str], Policy] = registry.load) -> Replay:
+    """Replay a recording until its end or the first difference.
+
+    Parameters
+    ----------
+    lines : iterable of str
+        A header and steps, each with its line break, as a text file gives them.
+    load : callable
+        Makes the policy from its text.
+
+    Raises
+    ------
+    InvalidRequest
+        If there is no header, the policy is unknown, or a line other than an unfinished last one cannot be read.
+    BadDecision
+        If the policy decides what must not be carried out.
+    """
+    numbered = enumerate(lines, start=1)
+    first = next(numbered, None)
+    if first is None:
+        raise InvalidRequest("the recording is empty; a server writes one with `polymux up --record FILE`")
+    policy = read_header(first[1])
+    engine = Engine(load(policy))
+    steps = 0
+    for number, line in numbered:
+        try:
+            step = read_step(line)
+        except InvalidRequest as error:
+            if not line.endswith("\n"):
+                return Replay(policy, steps, truncated=True)
+            raise InvalidRequest(f"line {number}: {error}") from None
+        decisions = tuple(engine.handle(step.event, step.at_ns))
+        if decisions != step.decisions:
+            return Replay(policy, steps, Difference(number, step, decisions))
+        steps += 1
+    return Replay(policy, steps)
