@@ -20,7 +20,7 @@ import polymux
 assert polymux.__file__.startswith(sys.argv[1]), polymux.__file__
 with polymux.connect(start=True) as client, client.queue() as queue:
     x, y = queue.array(np.arange(5, dtype=np.float32)), queue.zeros(5, np.float32)
-    queue.submit("saxpy", [x], [y], a=2.0).wait(30)
+    queue.submit("saxpy", [x, y], [y], a=2.0).wait(30)
     assert y.numpy().tolist() == [0, 2, 4, 6, 8]
 print("works")
 """
