@@ -1,1 +1,58 @@
-"""Polymux: many applications share a machine's accelerators without knowing them."""
+"""Polymux: many applications share a machine's accelerators without knowing them.
+
+``polymux.connect()`` joins the running server, or starts the same runtime inside this process; see `connect`.
+"""
+
+from __future__ import annotations
+
+from polymux.client import Buffer, Client, Queue, Task
+from polymux.core.errors import NoServer, PolymuxError
+from polymux.segment import default_socket_path
+
+__version__ = "0.1.0"
+__all__ = ["Buffer", "Client", "PolymuxError", "Queue", "Task", "connect", "default_socket_path"]
+
+
+def connect(
+    socket: str | None = None,
+    *,
+    name: str | None = None,
+    segment_nbytes: int | None = None,
+    start: bool | None = None,
+) -> Client:
+    """Connect this application to the accelerators of the machine.
+
+    Parameters
+    ----------
+    socket : str, optional
+        Path of the server's socket; ``$POLYMUX_SOCKET``, else this user's default, if None.
+    name : str, optional
+        Shown to the operator; the program's name by default.
+    segment_nbytes : int, optional
+        Size of the memory shared with the server, in bytes; the server's default if None. Pages are taken as they are
+        touched.
+    start : bool, optional
+        Whether to start the runtime inside this process: None when no server listens and no socket was named, True
+        always, False never.
+
+    Returns
+    -------
+    Client
+
+    Raises
+    ------
+    NoServer
+        When no server listens and none may be started here.
+    ProtocolMismatch, PermissionDenied
+        When the server cannot or will not talk to this application.
+    """
+    if start is not True:
+        try:
+            return Client(socket, name=name, segment_nbytes=segment_nbytes)
+        except NoServer:
+            if start is False or socket is not None:
+                raise
+    from polymux.server.runtime import start_inside  # only now: it loads devices and kernels
+
+    fd, stop = start_inside()
+    return Client(fd=fd, name=name, segment_nbytes=segment_nbytes, on_close=stop)

@@ -134,7 +134,7 @@ class TaskFailed(PolymuxError):
     queue : str
         The queue's id.
     sequence : int
-        The task's number in its queue, from 0.
+        The task's number in its queue, from 1; 0 when it was refused before it had one.
     kernel : str
         The kernel's name, or its number when it has no name here.
     message : str

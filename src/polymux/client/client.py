@@ -1,0 +1,210 @@
+"""The connection of an application to its runtime."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from polymux.client.awaiting import Notifier
+from polymux.client.buffer import Buffer
+from polymux.client.queue import OnFull, Queue
+from polymux.client.registration import registration_fields
+from polymux.core.errors import InvalidRequest, UnknownKernel
+from polymux.core.implementation import Implementation
+from polymux.core.kernel_spec import KernelSpec
+from polymux.segment import Client as CoreClient
+
+
+class Client(CoreClient):
+    """A connection to a server; `polymux.connect` makes one.
+
+    Parameters
+    ----------
+    socket : str, optional
+        Path of the server's socket; the default one of this user if None.
+    fd : int, optional
+        A connected socket instead, which the client owns from then on.
+    name : str, optional
+        Shown to the operator; the program's name by default.
+    segment_nbytes : int, optional
+        Size of the memory shared with the server, in bytes; the server's default if None. Pages are taken as they
+        are touched.
+    on_close : callable, optional
+        Called once when the client is closed.
+
+    Raises
+    ------
+    NoServer
+        When nothing listens at the socket.
+    ProtocolMismatch
+        When the server is of another version.
+    """
+
+    def __init__(
+        self,
+        socket: str | None = None,
+        *,
+        fd: int = -1,
+        name: str | None = None,
+        segment_nbytes: int | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self._specs: dict[str, KernelSpec] = {}
+        self._on_close = on_close
+        notifier = Notifier()
+        program = name or f"{Path(sys.argv[0] or sys.executable).name}[{os.getpid()}]"
+        super().__init__(socket or "", fd, program, segment_nbytes or 0, _resolver_of(self), notifier)
+        notifier.attach(self)
+        self.name = program
+
+    def queue(
+        self,
+        name: str | None = None,
+        *,
+        priority: int = 0,
+        device: str | None = None,
+        capacity: int = 1024,
+        on_full: OnFull = "wait",
+    ) -> Queue:
+        """Open a task queue; the parameters are those of `Queue`.
+
+        Raises
+        ------
+        InvalidRequest
+            For a device that the server does not have, or a capacity that is no power of two from 16 to 65536.
+        """
+        return Queue(self, name, priority=priority, device=device, capacity=capacity, on_full=on_full)
+
+    def import_buffer(self, token: str) -> Buffer:
+        """Map a buffer that another application has exported to this one's eyes.
+
+        Raises
+        ------
+        PermissionDenied, InvalidRequest
+            When the token is unknown, revoked, or its owner is gone.
+        """
+        return Buffer(self, token)
+
+    def kernel_spec(self, name: str) -> KernelSpec:
+        """What a kernel takes.
+
+        Raises
+        ------
+        UnknownKernel
+            With the names that come close.
+        """
+        if name not in self._specs:
+            try:
+                reply, _ = self.request("kernel", {"name": name})
+            except UnknownKernel as error:
+                raise UnknownKernel(error.code, self.name, 0, name, error.message) from None
+            self._define(name, KernelSpec.from_text(reply["spec"]), int(reply["kernel_id"]))
+        return self._specs[name]
+
+    def register(
+        self,
+        spec: KernelSpec | None,
+        implementation: Implementation,
+        *,
+        name: str | None = None,
+        isolate: bool = True,
+    ) -> KernelSpec:
+        """Give the server a kernel of this application's own, visible to this application alone.
+
+        Parameters
+        ----------
+        spec : KernelSpec or None
+            What it takes; None for an ONNX model, whose own inputs and outputs count.
+        implementation : PythonFunction, NativeFunction, OpenCLSource, OpenCLBinary or OnnxModel
+        name : str, optional
+            The kernel's name; needed when `spec` is None.
+        isolate : bool
+            True: it runs in a worker process of this application, so that a crash is an error of its task and
+            nobody else's trouble. False: in the server itself, which only the server's own user may ask for.
+
+        Returns
+        -------
+        KernelSpec
+        """
+        known_as = name or (spec.name if spec is not None else None)
+        if known_as is None:
+            raise InvalidRequest("a kernel without a spec needs a name: register(None, model, name=...)")
+        reply, _ = self.request("register", registration_fields(known_as, spec, implementation, isolate))
+        self._define(known_as, KernelSpec.from_text(reply["spec"]), int(reply["kernel_id"]))
+        return self._specs[known_as]
+
+    def unregister(self, name: str) -> None:
+        """Take back a kernel that this application has registered."""
+        self.request("unregister", {"name": name})
+        self._specs.pop(name, None)
+
+    def request(
+        self, verb: str, fields: Mapping[str, str] | None = None, fds: Sequence[int] = ()
+    ) -> tuple[dict[str, str], list[int]]:
+        """Send a control request (docs: the control protocol) and wait for the reply.
+
+        Returns
+        -------
+        fields : dict
+        fds : list of int
+            Descriptors that came with it; the caller closes them.
+        """
+        return super().request(verb, dict(fields or {}), list(fds))
+
+    def close(self) -> None:
+        """End the connection; closing twice is fine. Views of buffers stay readable."""
+        if not self.closed:
+            super().close()
+            if self._on_close is not None:
+                self._on_close()
+
+    def _define(self, name: str, spec: KernelSpec, kernel_id: int) -> None:
+        masks = [sum(1 << int(dtype) for dtype in param.dtypes) for param in (*spec.inputs, *spec.outputs)]
+        required = {param.name for param in spec.scalars if param.default is None}
+        scalars = [(scalar, int(dtype), offset, scalar in required) for scalar, dtype, offset in spec.layout]
+        placeholders = {param.name: 0 for param in spec.scalars if param.default is None}
+        self._specs[name] = spec
+        self.define_kernel(
+            name,
+            kernel_id,
+            len(spec.inputs),
+            len(spec.outputs),
+            spec.variadic,
+            masks,
+            scalars,
+            spec.pack(placeholders),
+        )
+
+    def _resolve(self, name: str, scalars: Mapping[str, object] | None = None) -> object:
+        """Called by ``submit``: without scalars to learn a kernel, with them to pack what it cannot itself."""
+        spec = self.kernel_spec(name)
+        return None if scalars is None else spec.pack(scalars)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.name}: {'closed' if self.closed else f'session {self.session}'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _resolver_of(client: Client) -> Callable[..., Any]:
+    """Let the C++ side call the client without keeping it alive."""
+    reference = weakref.ref(client)
+
+    def resolve(*args: Any) -> object:
+        found = reference()
+        if found is None:
+            raise RuntimeError("the client is gone")
+        return found._resolve(*args)
+
+    return resolve
