@@ -267,6 +267,26 @@ void bind_server(nb::module_& m) {
       .def("drain_trace", &trace_list, "[(queue, kernel_id, sequence, start_ns, end_ns)]")
       .def_prop_ro("trace_dropped", &Worker::trace_dropped);
 
+  m.def(
+      "layout",
+      [] {
+        nb::dict d;
+        d["table_offset"] = kTableOffset;
+        d["data_offset"] = kDataOffset;
+        d["buffer_entry_nbytes"] = sizeof(BufferEntry);
+        d["doorbell"] = offsetof(SegmentHeader, doorbell);
+        d["queue_tail"] = offsetof(QueueHeader, tail);
+        d["queue_completed"] = offsetof(QueueHeader, completed);
+        d["errors_in_queue"] = kErrorsInQueue;
+        d["error_slot_nbytes"] = sizeof(ErrorSlot);
+        d["completions_in_queue"] = kCompletionsInQueue;
+        d["completion_nbytes"] = sizeof(Completion);
+        d["task_slot_nbytes"] = sizeof(TaskSlot);
+        return d;
+      },
+      "Offsets and sizes of the shared structures (cpp/core/layout.hpp), for programs that write them by hand.");
+  m.def("queue_nbytes", &queue_nbytes, "capacity"_a, "Size of a queue region.");
+  m.def("slots_in_queue", &slots_in_queue, "capacity"_a, "Where a queue region's descriptors begin.");
   m.def("call_native", &call_native, "address"_a, "arrays"_a, "accesses"_a, "args"_a, "threads"_a,
         "Call a native kernel; (return code, message). Runs without the interpreter's lock.");
   m.def("now_ns", &now_ns, "CLOCK_MONOTONIC in nanoseconds.");

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class Buffer(CoreBuffer):
     """An array that tasks read and write, wherever they run.
 
-    Made by `Queue.empty`, `Queue.zeros`, `Queue.array` and `Client.import_buffer`, not by hand. Also usable through the buffer protocol, ``numpy.asarray`` and DLPack. The application sees the segment's own
-    memory: nothing is copied. Its valid copy may be in a device's memory after a task; it is brought home by
-    `numpy`, and by every wait while a view of it lives.
+    Made by `Queue.empty`, `Queue.zeros`, `Queue.array` and `Client.import_buffer`, not by hand. Also usable
+    through the buffer protocol, ``numpy.asarray`` and DLPack. The application sees the segment's own memory:
+    nothing is copied. Its valid copy may be in a device's memory after a task; it is brought home by `numpy`, and
+    by every wait while a view of it lives.
 
     Notes
     -----

@@ -20,7 +20,10 @@ from polymux.segment._core import (
     call_native,
     cycles,
     default_socket_path,
+    layout,
     now_ns,
+    queue_nbytes,
+    slots_in_queue,
 )
 
 __all__ = [
@@ -39,5 +42,8 @@ __all__ = [
     "call_native",
     "cycles",
     "default_socket_path",
+    "layout",
     "now_ns",
+    "queue_nbytes",
+    "slots_in_queue",
 ]
