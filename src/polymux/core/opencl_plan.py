@@ -89,10 +89,12 @@ class OpenCLPlanner(Protocol):
 
     Raises
     ------
-    ValueError
+    InvalidRequest
         The buffers' shapes or dtypes do not fit each other; names the argument, its shape and the expected one.
     """
 
     def __call__(
-        self, spec: KernelSpec, buffers: Sequence[BufferView], scalars: Mapping[str, float | int | bool]
-    ) -> OpenCLPlan: ...
+        self, spec: KernelSpec, buffers: Sequence[BufferView], scalars: Mapping[str, float | int | bool], /
+    ) -> OpenCLPlan:
+        """Make the plan."""
+        ...

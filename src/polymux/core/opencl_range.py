@@ -73,7 +73,7 @@ class OpenCLRange:
         """Make the plan; no launch when a dimension of the global size is zero."""
         sizes = [_number(spec, buffers, scalars, term) for term in self.global_size]
         if any(size < 0 for size in sizes):
-            raise ValueError(f"{spec.name}: global size {tuple(sizes)} is negative; check {self.global_size}")
+            raise InvalidRequest(f"global size {tuple(sizes)} is negative; check {self.global_size}")
         if 0 in sizes:
             return OpenCLPlan()
         if self.local_size is not None:
@@ -110,7 +110,7 @@ def _number(
     found = _PROPERTY.fullmatch(term)
     names = [buffer.name for buffer in (*spec.inputs, *spec.outputs)]
     if found is None or found["buffer"] not in names:
-        raise ValueError(f"{spec.name}: term {term!r} is unknown")
+        raise InvalidRequest(f"term {term!r} is unknown")
     buffer = buffers[names.index(found["buffer"])]
     if found["axis"] is not None:
         axis = int(found["axis"])

@@ -1,0 +1,32 @@
+"""The built-in kernels: one file per kernel, with its spec and its version for each device API."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from polymux.kernel.definition import Definition
+
+NAMES = (
+    "noop",
+    "copy",
+    "fill",
+    "saxpy",
+    "dot",
+    "reduce",
+    "gemm",
+    "gemv",
+    "conv2d",
+    "im2col",
+    "col2im",
+    "transpose",
+    "stencil",
+    "gaussian_step",
+    "random_uniform",
+    "random_normal",
+)
+"""The kernels, which are also the files of this folder that hold them."""
+
+
+def definitions() -> tuple[Definition, ...]:
+    """All built-in kernels."""
+    return tuple(import_module(f"{__name__}.{name}").KERNEL for name in NAMES)

@@ -1,0 +1,205 @@
+"""conv2d: two-dimensional convolution (correlation) of images in NCHW order, with groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.dtype import DType
+from polymux.core.errors import InvalidRequest
+from polymux.core.implementation import OpenCLSource, PythonFunction
+from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
+from polymux.core.opencl_plan import OpenCLPlan
+from polymux.core.task_view import BufferView
+from polymux.kernel.builtin import operands as check
+from polymux.kernel.builtin import tile
+from polymux.kernel.builtin.opencl import launch, long, pointers, type_option
+from polymux.kernel.builtin.window import STEPS, WindowAxis, axis_of
+from polymux.kernel.definition import Definition
+from polymux.kernel.team import Team
+
+SPEC = KernelSpec(
+    "conv2d",
+    inputs=(BufferParam("x", check.FLOATS), BufferParam("weight", check.FLOATS)),
+    outputs=(BufferParam("y", check.FLOATS),),
+    scalars=(*STEPS, ScalarParam("groups", DType.I32, 1)),
+    idempotent=True,
+    doc="y = x correlated with weight, as neural networks use it: x (N, C, H, W), weight (O, C / groups, kernel_h,"
+    " kernel_w), y (N, O, positions_h, positions_w) with positions = (size + 2 padding - dilation (kernel - 1) - 1)"
+    " // stride + 1.",
+)
+_PARAMETERS = """
+    __global const T *x, __global const T *weight, __global T *y, long channels, long height, long width, long outputs,
+    long kernel_h, long kernel_w, long stride_h, long stride_w, long padding_h, long padding_w, long dilation_h,
+    long dilation_w, long groups, long positions_h, long positions_w"""
+_DIMENSIONS = """
+  const long image = get_global_id(2) / groups, group = get_global_id(2) % groups;
+  const long depth = channels / groups * kernel_h * kernel_w;
+  const long m = outputs / groups, n = positions_h * positions_w;
+  x += (image * channels + group * (channels / groups)) * height * width;
+  weight += group * m * depth;
+  y += (image * outputs + group * m) * n;
+"""
+SOURCE = f"""{tile.DEFINITIONS}
+// What tap number k of the window at `position` sees.
+T see(__global const T *x, long k, long position, long height, long width, long kernel_h, long kernel_w,
+      long stride_h, long stride_w, long padding_h, long padding_w, long dilation_h, long dilation_w,
+      long positions_w) {{
+  const long channel = k / (kernel_h * kernel_w), tap = k % (kernel_h * kernel_w);
+  const long row = position / positions_w * stride_h - padding_h + tap / kernel_w * dilation_h;
+  const long column = position % positions_w * stride_w - padding_w + tap % kernel_w * dilation_w;
+  const int inside = row >= 0 && row < height && column >= 0 && column < width;
+  return inside ? x[(channel * height + row) * width + column] : (T)0;
+}}
+#define A(row, k) weight[(row) * depth + (k)]
+#define B(k, column) see(x, k, column, height, width, kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, \\
+                         dilation_h, dilation_w, positions_w)
+#define STORE(row, column, value) y[(row) * n + (column)] = (value)
+#define A_ALONG_K 1
+#define B_ALONG_K 0
+// The product of weight (m, depth) and the windows (depth, n), which exist only tile by tile.
+__kernel __attribute__((reqd_work_group_size(8, 8, 1))) void conv2d_tiles({_PARAMETERS}) {{
+{_DIMENSIONS}{tile.BODY}}}
+
+// One work-item per element of y: for groups of few outputs, which would leave a tile empty.
+__kernel void conv2d_elements({_PARAMETERS}) {{
+{_DIMENSIONS}
+  const long column = get_global_id(0), row = get_global_id(1);
+  if (column >= n) return;
+  const long top = column / positions_w * stride_h - padding_h, left = column % positions_w * stride_w - padding_w;
+  T sum = 0;
+  for (long channel = 0; channel < channels / groups; ++channel) {{
+    for (long ky = 0; ky < kernel_h; ++ky) {{
+      const long in_row = top + ky * dilation_h;
+      if (in_row < 0 || in_row >= height) continue;
+      for (long kx = 0; kx < kernel_w; ++kx) {{
+        const long in_column = left + kx * dilation_w;
+        if (in_column < 0 || in_column >= width) continue;
+        sum += weight[row * depth + (channel * kernel_h + ky) * kernel_w + kx]
+               * x[(channel * height + in_row) * width + in_column];
+      }}
+    }}
+  }}
+  y[row * n + column] = sum;
+}}
+"""
+TILES_FROM = 16
+"""Outputs per group from which on tiles are used."""
+COLUMNS_NBYTES = 1 << 19
+"""Windows that the cpu version lays out at a time: what a core's cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    images: int
+    channels: int
+    outputs: int
+    groups: int
+    h: WindowAxis
+    w: WindowAxis
+
+    @property
+    def depth(self) -> int:
+        return self.channels // self.groups * self.h.kernel * self.w.kernel
+
+
+def conv2d(x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], *, team: Team, **scalars: int) -> None:
+    """Windows laid out as columns (K. Chellapilla et al., 2006) for some rows of y at a time, then NumPy's BLAS."""
+    geometry = _geometry({"x": x, "weight": weight, "y": y}, scalars)
+    if y.size == 0:
+        return
+    row_nbytes = geometry.depth * geometry.groups * geometry.w.positions * x.itemsize
+    rows = min(geometry.h.positions, max(1, COLUMNS_NBYTES // max(row_nbytes, 1)))
+    strips = -(-geometry.h.positions // rows)
+
+    def body(begin: int, end: int) -> None:
+        padded = None
+        for strip in range(begin, end):
+            image, first = strip // strips, strip % strips * rows
+            if padded is None or first == 0:
+                padded = _windows(x[image], geometry)
+            last = min(first + rows, geometry.h.positions)
+            _strip(padded[:, :, :, first:last], weight, y[image], first, geometry)
+
+    team.parallel_for(geometry.images * strips, body)
+
+
+def _windows(image: NDArray[Any], geometry: _Geometry) -> NDArray[Any]:
+    """View of the padded image as (channel, tap row, tap column, position row, position column)."""
+    h, w = geometry.h, geometry.w
+    if h.padding or w.padding:
+        image = np.pad(image, ((0, 0), (h.padding, h.padding), (w.padding, w.padding)))
+    channel, row, column = image.strides
+    return np.lib.stride_tricks.as_strided(
+        image,
+        (geometry.channels, h.kernel, w.kernel, h.positions, w.positions),
+        (channel, row * h.dilation, column * w.dilation, row * h.stride, column * w.stride),
+        writeable=False,
+    )
+
+
+def _strip(
+    windows: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], first: int, geometry: _Geometry
+) -> None:
+    columns = windows.reshape(geometry.groups, geometry.depth, -1)
+    outputs = geometry.outputs // geometry.groups
+    begin = first * geometry.w.positions
+    into = y.reshape(geometry.groups, outputs, -1)[:, :, begin : begin + columns.shape[2]]
+    np.matmul(weight.reshape(geometry.groups, outputs, geometry.depth), columns, out=into)
+
+
+def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars) -> OpenCLPlan:
+    """Tiles of the implicit matrix product, or single elements for groups of few outputs."""
+    arrays = check.named(spec, buffers)
+    geometry = _geometry(arrays, scalars)
+    if check.size(arrays["y"]) == 0:
+        return OpenCLPlan()
+    h, w, dtype = geometry.h, geometry.w, arrays["y"].dtype
+    numbers: tuple[int, ...] = (
+        geometry.channels,
+        h.size,
+        w.size,
+        geometry.outputs,
+        h.kernel,
+        w.kernel,
+        h.stride,
+        w.stride,
+    )
+    numbers += (h.padding, w.padding, h.dilation, w.dilation, geometry.groups, h.positions, w.positions)
+    arguments = [*pointers(3), *(long(number) for number in numbers)]
+    m, n, batch = (
+        geometry.outputs // geometry.groups,
+        h.positions * w.positions,
+        geometry.images * geometry.groups,
+    )
+    if m >= TILES_FROM:
+        launched = launch("conv2d_tiles", arguments, tile.sizes(m, n, dtype, batch), tile.LOCAL)
+    else:
+        launched = launch("conv2d_elements", arguments, (n, m, batch), (64, 1, 1))
+    return OpenCLPlan((launched,), (type_option(dtype), *tile.options(dtype)))
+
+
+def _geometry(arrays: Mapping[str, check.Array], scalars: check.Scalars) -> _Geometry:
+    check.require_same_dtypes(arrays)
+    check.require_rank(arrays, "x", 4, "(N, C, H, W)")
+    check.require_rank(arrays, "weight", 4, "(O, C / groups, kernel_h, kernel_w)")
+    images, channels, height, width = arrays["x"].shape
+    outputs, _, kernel_h, kernel_w = arrays["weight"].shape
+    groups = int(scalars["groups"])
+    if groups < 1 or channels % groups or outputs % groups:
+        raise InvalidRequest(f"groups is {groups}, expected a divisor of C = {channels} and O = {outputs}")
+    expected = (outputs, channels // groups, kernel_h, kernel_w)
+    check.require_shape(arrays, "weight", expected, f"x has {channels} channels in {groups} groups")
+    h, w = axis_of("h", height, kernel_h, scalars), axis_of("w", width, kernel_w, scalars)
+    check.require_shape(
+        arrays, "y", (images, outputs, h.positions, w.positions), "N, O and the window's positions"
+    )
+    check.require_apart(arrays, "y", "x", "weight")
+    return _Geometry(images, channels, outputs, groups, h, w)
+
+
+KERNEL = Definition(SPEC, (PythonFunction(conv2d, parallel=True), OpenCLSource(SOURCE, plan)))

@@ -1,0 +1,114 @@
+"""gemm: the matrix product ``c = alpha * op(a) @ op(b)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.dtype import DType
+from polymux.core.implementation import OpenCLSource, PythonFunction
+from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
+from polymux.core.opencl_plan import OpenCLPlan, ScalarArgument
+from polymux.core.task_view import BufferView
+from polymux.kernel.builtin import operands as check
+from polymux.kernel.builtin import tile
+from polymux.kernel.builtin.opencl import launch, long, pointers, type_option
+from polymux.kernel.definition import Definition
+from polymux.kernel.team import Team
+
+SPEC = KernelSpec(
+    "gemm",
+    inputs=(BufferParam("a", check.FLOATS), BufferParam("b", check.FLOATS)),
+    outputs=(BufferParam("c", check.FLOATS),),
+    scalars=(
+        ScalarParam("alpha", DType.F64, 1.0),
+        ScalarParam("transpose_a", DType.BOOL, False),
+        ScalarParam("transpose_b", DType.BOOL, False),
+    ),
+    idempotent=True,
+    doc="c = alpha * op(a) @ op(b), op(a) of shape (m, k), op(b) (k, n), c (m, n); op transposes where transpose_a or"
+    " transpose_b is true.",
+)
+SOURCE = f"""{tile.DEFINITIONS}
+#define A(row, k) a[(row) * a_row + (k) * a_k]
+#define B(k, column) b[(k) * b_k + (column) * b_column]
+#define STORE(row, column, value) c[(row) * n + (column)] = alpha * (value)
+#define A_ALONG_K (a_k == 1)
+#define B_ALONG_K (b_k == 1)
+__kernel __attribute__((reqd_work_group_size(8, 8, 1))) void gemm(
+    __global const T *a, __global const T *b, __global T *c, long m, long n, long depth, long a_row, long a_k,
+    long b_k, long b_column, T alpha) {{
+{tile.BODY}}}
+"""
+PARALLEL_WORK = 1 << 21
+"""Multiplications from which on a product is split over the team."""
+
+
+def gemm(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    c: NDArray[Any],
+    *,
+    alpha: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    team: Team,
+) -> None:
+    """NumPy's BLAS, on blocks of rows or columns of c."""
+    m, n, k = _extents({"a": a, "b": b, "c": c}, transpose_a, transpose_b)
+    left, right = a.T if transpose_a else a, b.T if transpose_b else b
+
+    def rows(begin: int, end: int) -> None:
+        np.matmul(left[begin:end], right, out=c[begin:end])
+        if alpha != 1:
+            c[begin:end] *= c.dtype.type(alpha)
+
+    def columns(begin: int, end: int) -> None:
+        np.matmul(left, right[:, begin:end], out=c[:, begin:end])
+        if alpha != 1:
+            c[:, begin:end] *= c.dtype.type(alpha)
+
+    if m * n * k < PARALLEL_WORK:
+        rows(0, m)
+    elif m >= n:
+        team.parallel_for(m, rows, align=8)
+    else:
+        team.parallel_for(n, columns, align=8)
+
+
+def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars) -> OpenCLPlan:
+    """One work-group per tile of c."""
+    arrays = check.named(spec, buffers)
+    transpose_a, transpose_b = bool(scalars["transpose_a"]), bool(scalars["transpose_b"])
+    m, n, k = _extents(arrays, transpose_a, transpose_b)
+    if m * n == 0:
+        return OpenCLPlan()
+    dtype = arrays["c"].dtype
+    strides = [*((1, m) if transpose_a else (k, 1)), *((1, k) if transpose_b else (n, 1))]
+    arguments = [
+        *pointers(3),
+        *(long(value) for value in (m, n, k, *strides)),
+        ScalarArgument(dtype, scalars["alpha"]),
+    ]
+    return OpenCLPlan(
+        (launch("gemm", arguments, tile.sizes(m, n, dtype), tile.LOCAL),),
+        (type_option(dtype), *tile.options(dtype)),
+    )
+
+
+def _extents(arrays: Mapping[str, check.Array], transpose_a: bool, transpose_b: bool) -> tuple[int, int, int]:
+    check.require_same_dtypes(arrays)
+    for name in ("a", "b", "c"):
+        check.require_rank(arrays, name, 2, "(rows, columns)")
+    m, k = arrays["a"].shape[::-1] if transpose_a else arrays["a"].shape
+    n = arrays["b"].shape[0 if transpose_b else 1]
+    check.require_shape(arrays, "b", (n, k) if transpose_b else (k, n), f"op(a) is {m} x {k}")
+    check.require_shape(arrays, "c", (m, n), f"op(a) is {m} x {k}, op(b) is {k} x {n}")
+    check.require_apart(arrays, "c", "a", "b")
+    return m, n, k
+
+
+KERNEL = Definition(SPEC, (PythonFunction(gemm, parallel=True), OpenCLSource(SOURCE, plan)))
