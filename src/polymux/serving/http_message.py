@@ -19,6 +19,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
 _PIECE_NBYTES = 256 * 1024
+_BEYOND_ALL_LIMITS = 10**18
 
 
 class Disconnected(Exception):
@@ -108,11 +109,11 @@ class HttpRequest:
         value = self.header(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit()) or len(value) > 18:
+        if not (value.isascii() and value.isdigit()):
             raise RequestError(
                 400, f"the header {name.decode()} must be a whole number of bytes, got {value!r:.40}"
             )
-        return int(value)
+        return int(value) if len(value) <= 18 else _BEYOND_ALL_LIMITS
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body piece by piece, as it arrives.

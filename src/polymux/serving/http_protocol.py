@@ -9,7 +9,8 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from polymux.serving.json_text import dump
 
@@ -28,23 +29,36 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._in_header = True
+        self._header: object | None = None  # the one that is being received
         self._unfinished_nbytes = 0
         self._header_nbytes = 0
+        self._running: RequestResponseCycle | None = None
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the socket; called by the event loop."""
-        was_in_header = self._in_header
+        header = self._header
         super().data_received(data)
         # The parser keeps a field to itself until it is complete; this bounds one that never is.
-        self._unfinished_nbytes += len(data) if was_in_header and self._in_header else 0
+        self._unfinished_nbytes += len(data) if header is not None and header is self._header else 0
         if self._unfinished_nbytes > self.max_header_nbytes and not self.transport.is_closing():
             self._refuse_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note that the client is gone; called by the event loop."""
+        # With pipelined requests uvicorn knows only the last one, but it is the first that runs.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_message_begin(self) -> None:
         """Start a request; called by the parser."""
         super().on_message_begin()
-        self._in_header = True
+        self._header = object()
         self._unfinished_nbytes = self._header_nbytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -60,7 +74,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the handler; called by the parser."""
         super().on_headers_complete()
-        self._in_header = False
+        self._header = None
 
     def _count(self, nbytes: int) -> None:
         self._header_nbytes += nbytes

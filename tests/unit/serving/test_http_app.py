@@ -189,7 +189,7 @@ def test_the_content_type_of_a_request_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("name", ["Inference-Header-Content-Length", "Content-Length"])
-@pytest.mark.parametrize("value", ["-5", "abc", "1.5", "+3", "", " ", "1e3", "0x10", "9" * 30, "1_0", "²"])
+@pytest.mark.parametrize("value", ["-5", "abc", "1.5", "+3", "", " ", "1e3", "0x10", "1_0", "²"])
 def test_a_length_header_that_is_no_number_is_refused(name: str, value: str) -> None:
     answer = Front().call("POST", INFER, json.dumps(REQUEST).encode(), [(name, value)])
     assert answer.status == 400

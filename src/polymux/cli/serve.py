@@ -1,0 +1,103 @@
+"""``polymux serve``: models from a directory over the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import polymux
+from polymux.client import Client
+from polymux.core.errors import PolymuxError
+from polymux.serving.front_end import ServeOptions, serve
+from polymux.serving.limits import Limits
+
+_EXAMPLE = """\
+The repository is laid out as Triton's:
+
+  MODELS_DIR/NAME/1/model.onnx       a version of a model
+  MODELS_DIR/NAME/config.pbtxt       optional; completed from the model
+
+Then, for example: curl http://127.0.0.1:8000/v2/models/NAME
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    defaults = Limits()
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve ONNX models over HTTP (Open Inference Protocol)",
+        description="Serve the ONNX models of a repository over HTTP (Open Inference Protocol, version 2). "
+        "Joins the running Polymux server; without one, it runs the same runtime itself.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models_dir", metavar="MODELS_DIR", type=Path, help="the model repository")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=8000,
+        help="port to listen on; 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument("--socket", metavar="PATH", help="the Polymux server to join; it must be running")
+    parser.add_argument("--device", metavar="ID", help="run all models on this device, such as cpu:0")
+    parser.add_argument(
+        "--max-body-nbytes",
+        metavar="N",
+        type=_positive,
+        default=defaults.body_nbytes,
+        help="greatest request body in bytes; larger ones are answered 413 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-header-nbytes",
+        metavar="N",
+        type=_positive,
+        default=defaults.header_nbytes,
+        help="greatest request header in bytes; larger ones are answered 431 (default: %(default)s)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="also log what is only useful to find faults")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if args.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    limits = Limits(body_nbytes=args.max_body_nbytes, header_nbytes=args.max_header_nbytes)
+    options = ServeOptions(args.models_dir, args.host, args.port, args.device, limits)
+
+    def connect(start: bool | None) -> Client:
+        return polymux.connect(args.socket, name="polymux serve", start=start)
+
+    def listening(host: str, port: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving {args.models_dir} on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
+
+    try:
+        client = connect(False if args.socket else None)
+        serve(options, client, lambda: connect(False), listening)
+    except (PolymuxError, OSError) as error:
+        print(f"polymux serve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 65535:
+        raise argparse.ArgumentTypeError(f"{value} is no port; give 0 to 65535")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{value} must be greater than 0")
+    return value

@@ -1,0 +1,109 @@
+"""The whole front end: models from a directory, HTTP on a socket, tasks to the core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from polymux.client import Client
+from polymux.serving.http_app import HttpApp
+from polymux.serving.http_server import bind, serve_http
+from polymux.serving.lifecycle import Lifecycle
+from polymux.serving.limits import Limits
+from polymux.serving.models import Models
+
+__all__ = ["ServeOptions", "serve"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What a front end serves, and where.
+
+    Attributes
+    ----------
+    repository : pathlib.Path
+        Directory of the models.
+    host : str
+        Address to listen on.
+    port : int
+        Port to listen on; 0: any free one.
+    device : str or None
+        Device for all models; None: the server's choice.
+    limits : Limits
+        Bounds of a request.
+    """
+
+    repository: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    device: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def serve(
+    options: ServeOptions,
+    client: Client,
+    reconnect: Callable[[], Client],
+    listening: Callable[[str, int], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM; call it in the main thread.
+
+    Parameters
+    ----------
+    options : ServeOptions
+        What to serve, and where.
+    client : Client
+        Connection to the core; closed in the end.
+    reconnect : callable
+        Connects again to a server that went away.
+    listening : callable
+        Called with host and port as soon as connections are taken.
+
+    Raises
+    ------
+    NotADirectoryError
+        When the repository is no directory.
+    OSError
+        When the address cannot be had.
+    """
+    models = Models()
+    lifecycle = Lifecycle(options.repository, models, client, reconnect, options.device)
+    try:
+        listener = bind(options.host, options.port)
+        app = HttpApp(models, options.limits)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(app, options.limits, listener, lifecycle, listening))
+    finally:
+        lifecycle.close()
+
+
+async def _run(
+    app: HttpApp,
+    limits: Limits,
+    listener: socket.socket,
+    lifecycle: Lifecycle,
+    listening: Callable[[str, int], None],
+) -> None:
+    loading = asyncio.create_task(lifecycle.run())
+    loading.add_done_callback(_report)
+    host, port = listener.getsockname()[:2]
+    listener.listen(2048)
+    listening(host, port)
+    await serve_http(app, limits, listener)
+    loading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await loading
+
+
+def _report(loading: asyncio.Task[None]) -> None:
+    if not loading.cancelled() and (error := loading.exception()) is not None:
+        _log.critical("the models are no longer looked after", exc_info=error)

@@ -1,0 +1,96 @@
+"""The HTTP/1.1 server around the application: sockets, signals, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from polymux.serving.http_app import HttpApp
+from polymux.serving.http_protocol import limited_protocol
+from polymux.serving.limits import Limits
+
+__all__ = ["bind", "serve_http"]
+
+_DRAIN_S = 30
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind the listening socket.
+
+    Parameters
+    ----------
+    host : str
+        Name or address, of IPv4 or IPv6.
+    port : int
+        0: any free one.
+
+    Raises
+    ------
+    OSError
+        When the address cannot be had; the message names it.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which would end the process before its owner has cleaned up."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        """Finish the running requests and return; at the second call do not wait for them."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM, then end the requests that run (for up to 30 s) and return.
+
+    Parameters
+    ----------
+    app : HttpApp
+        The application.
+    limits : Limits
+        Bounds of a request.
+    listener : socket.socket
+        Bound; closed in the end.
+    """
+    config = uvicorn.Config(
+        app,
+        http=limited_protocol(limits.header_nbytes),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.stop)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

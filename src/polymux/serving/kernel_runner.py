@@ -1,0 +1,175 @@
+"""A model as a kernel of the core: registration, and tasks on a queue of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from polymux.client import Buffer, Client
+from polymux.core.dtype import DType
+from polymux.core.errors import OutputTooSmall, PolymuxError
+from polymux.core.implementation import OnnxModel
+from polymux.core.kernel_spec import KernelSpec
+from polymux.serving.config_check import complete
+from polymux.serving.errors import ModelLoadError
+from polymux.serving.model_config_pb2 import ModelConfig
+from polymux.serving.models import LoadedModel
+from polymux.serving.output_sizes import OutputSizes
+from polymux.serving.runner import TensorBuffer
+
+__all__ = ["KernelRunner", "load_model"]
+
+_NEEDED = re.compile(r"needs (\d+) bytes")
+#: Growth of an output when the failure does not say how much it needs.
+_GROWTH = 4
+
+
+def load_model(
+    client: Client, name: str, version: int, path: Path, config: ModelConfig, device: str | None
+) -> LoadedModel:
+    """Load one version of a model: register it as a kernel and open a queue for it.
+
+    Parameters
+    ----------
+    client : Client
+        Connection to the core.
+    name, version : str, int
+        The model and its version; the kernel is called ``NAME/VERSION``.
+    path : pathlib.Path
+        The ONNX file.
+    config : ModelConfig
+        As the operator wrote it.
+    device : str or None
+        Device that runs the model; None: the server's choice.
+
+    Raises
+    ------
+    ModelLoadError
+        With the reason, when the file is no model, or the configuration contradicts it.
+    """
+    if not path.is_file():
+        raise ModelLoadError(f"there is no file {path}")
+    kernel = f"{name}/{version}"
+    try:
+        spec = client.register(None, OnnxModel(str(path.resolve())), name=kernel, isolate=False)
+        completed, signature = complete(config, name, spec)
+        runner = KernelRunner(client, spec, device)
+    except PolymuxError as error:
+        raise ModelLoadError(str(error)) from error
+    return LoadedModel(completed, signature, runner, tuple(param.name for param in spec.outputs))
+
+
+class KernelRunner:
+    """Runs a model that is registered as a kernel.
+
+    Parameters
+    ----------
+    client : Client
+        Connection to the core; stays the caller's.
+    spec : KernelSpec
+        The kernel, as the server described it.
+    device : str or None
+        Device for the model's queue; None: the server's choice.
+    """
+
+    def __init__(self, client: Client, spec: KernelSpec, device: str | None = None) -> None:
+        self._spec = spec
+        self._sizes = OutputSizes(spec.outputs)
+        # A full ring is the client's answer 503, never a front end that stands still.
+        self._queue = client.queue(spec.name, device=device, on_full="raise")
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType) -> Buffer:
+        """Return memory for an input."""
+        return self._queue.empty(shape, dtype.name_short)
+
+    async def run(
+        self, inputs: Sequence[TensorBuffer], *, priority: int, deadline_ns: int | None
+    ) -> Sequence[Buffer]:
+        """Run the model; see `ModelRunner.run`.
+
+        Raises
+        ------
+        TaskFailed
+            When the model failed.
+        QueueFull, SegmentFull
+            When there is no room for the task or its outputs.
+        """
+        buffers = cast("Sequence[Buffer]", inputs)  # they come from `allocate`
+        signature = tuple(buffer.shape for buffer in buffers)
+        nbytes = sum(buffer.nbytes for buffer in buffers)
+        shapes = self._sizes.shapes(signature, nbytes)
+        for attempts_left in reversed(range(len(shapes) + 1)):
+            outputs = self._outputs(shapes)
+            try:
+                await self._submit(buffers, outputs, priority, deadline_ns)
+            except OutputTooSmall as error:
+                needed = _needed_nbytes(error, outputs, self._spec)
+                _close(outputs)
+                if not attempts_left:
+                    raise
+                self._sizes.learn(signature, nbytes, needed)
+                shapes = self._sizes.shapes(signature, nbytes)
+            except BaseException:
+                _close(outputs)
+                raise
+            else:
+                self._sizes.learn(signature, nbytes, [buffer.nbytes for buffer in outputs])
+                return outputs
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Close the queue; its running tasks end first."""
+        self._queue.close()
+
+    def _outputs(self, shapes: Sequence[tuple[int, ...]]) -> list[Buffer]:
+        outputs: list[Buffer] = []
+        try:
+            for shape, param in zip(shapes, self._spec.outputs, strict=True):
+                outputs.append(self.allocate(shape, param.dtypes[0]))
+        except BaseException:
+            _close(outputs)
+            raise
+        return outputs
+
+    async def _submit(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], priority: int, deadline_ns: int | None
+    ) -> None:
+        hints: dict[str, int] = {}
+        if priority:
+            hints["priority"] = core_priority(priority)
+        if deadline_ns is not None:
+            hints["deadline_ns"] = deadline_ns
+        await self._queue.submit(self._spec.name, inputs, outputs, **hints)
+        for buffer in outputs:
+            if buffer.away:  # on a device with memory of its own: fetched by a thread, not by the event loop
+                await asyncio.to_thread(buffer.bring_home)
+
+
+def core_priority(level: int) -> int:
+    """Translate a request's priority (1 highest, greater numbers lower) to the core's (greater runs first).
+
+    The core's range is -128 to 127; levels beyond 256 are all lowest.
+    """
+    return max(-128, 128 - level)
+
+
+def _needed_nbytes(error: OutputTooSmall, outputs: Sequence[Buffer], spec: KernelSpec) -> list[int]:
+    """Return what each output takes at least, by the failure's message, which names one output."""
+    found = _NEEDED.search(error.message)
+    needed: list[int] = []
+    for buffer, param in zip(outputs, spec.outputs, strict=True):
+        if found is None:
+            needed.append(buffer.nbytes * _GROWTH)
+        elif f"output {param.name!r} " in error.message:
+            needed.append(max(buffer.nbytes, int(found[1])))
+        else:
+            needed.append(buffer.nbytes)
+    return needed
+
+
+def _close(buffers: Sequence[Buffer]) -> None:
+    for buffer in buffers:
+        buffer.close()
