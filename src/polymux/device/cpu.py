@@ -1,0 +1,245 @@
+"""Cores of the host as a device.
+
+``cpu`` is all cores of the process and works on the segment itself (memory "host"). ``cpu:0-1`` is the named cores
+with memory of their own, so that several such devices behave like separate accelerators; ``,memory=host`` lets them
+work on the segment as well. Devices are numbered in the order in which they are asked for: ``cpu:0``, ``cpu:1``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import weakref
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.device_spec import DeviceSpec, Share
+from polymux.core.errors import Closed, InvalidRequest
+from polymux.core.ids import DeviceId
+from polymux.core.implementation import Implementation, NativeFunction, OnnxModel, PythonFunction
+from polymux.core.kernel_spec import KernelSpec
+from polymux.core.status import TaskStatus
+from polymux.device.cores import allowed_cores, bind_thread, format_cores, parse_cores
+from polymux.device.cpu_kernels import PreparedNative, PreparedPython
+from polymux.device.onnx_session import OnnxSessions, PreparedOnnx
+from polymux.device.own_memory import HostPages, host_memory_nbytes
+from polymux.device.prepared_cache import PreparedCache
+from polymux.device.protocol import LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.request import DeviceRequest
+from polymux.device.surroundings import Found, Surroundings
+from polymux.device.thread_team import ThreadTeam
+
+_OPTIONS = ("streams", "memory", "memory_nbytes")
+
+
+class CpuDevice:
+    """Some of the host's cores.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+        ``units`` equals the number of cores.
+    cores : sequence of int
+        By the kernel's numbers; unit i of a share is the i-th of them.
+    native_caller : NativeCaller, optional
+        Runs native kernels; without one they are refused.
+    """
+
+    def __init__(
+        self, spec: DeviceSpec, cores: Sequence[int], native_caller: NativeCaller | None = None
+    ) -> None:
+        self._spec = spec
+        self._native_caller = native_caller
+        self.cores = tuple(cores)
+        self._pages = HostPages(spec.id, spec.memory_nbytes) if spec.memory == "own" else None
+        self._sessions = OnnxSessions()
+        self._streams: weakref.WeakSet[CpuStream] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """Its properties."""
+        return self._spec
+
+    def open_stream(self, share: Share) -> CpuStream:
+        """Open a stream on some of the cores; see `polymux.device.protocol.Device`."""
+        if self._closed:
+            raise Closed(f"{self._spec.id} is closed")
+        units = range(len(self.cores)) if share.units is None else share.units
+        if not units or len(set(units)) != len(units) or not all(0 <= u < len(self.cores) for u in units):
+            raise InvalidRequest(
+                f"{self._spec.id} has no share of units {share.units}; name one or more of 0 to"
+                f" {len(self.cores) - 1}, each once"
+            )
+        cores = tuple(self.cores[unit] for unit in units)
+        stream = CpuStream(self._spec, share, cores, self._sessions, self._native_caller)
+        self._streams.add(stream)
+        return stream
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Take pages of the host as the device's own memory; see `polymux.device.protocol.Device`."""
+        if self._pages is None:
+            raise InvalidRequest(f"{self._spec.id} works on host memory and has none of its own")
+        return self._pages.allocate(nbytes)
+
+    def free(self, memory: NDArray[np.uint8]) -> None:
+        """Give pages back."""
+        if self._pages is None:
+            raise InvalidRequest(f"{self._spec.id} works on host memory and has none of its own")
+        self._pages.free(memory)
+
+    def forget(self, implementation: Implementation) -> None:
+        """Drop what the streams keep for an implementation."""
+        for stream in list(self._streams):
+            stream.forget(implementation)
+
+    def counters(self) -> dict[str, int]:
+        """Nothing is counted."""
+        return {}
+
+    def close(self) -> None:
+        """Close the streams; calling it again is fine."""
+        self._closed = True
+        for stream in list(self._streams):
+            stream.close()
+
+
+class CpuStream:
+    """A queue of a `CpuDevice`, on the cores of its share; see `polymux.device.protocol.Stream`."""
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        share: Share,
+        cores: tuple[int, ...],
+        sessions: OnnxSessions,
+        native_caller: NativeCaller | None,
+    ) -> None:
+        self.share = share
+        self.cores = cores
+        self.team = ThreadTeam(cores, name=f"{spec.id} cores {format_cores(cores)}")
+        self._spec = spec
+        self._sessions = sessions
+        self._native_caller = native_caller
+        self._prepared = PreparedCache()
+        self._closed = False
+
+    def bind_thread(self) -> None:
+        """Let the calling thread run on the share's cores only."""
+        bind_thread(self.cores)
+
+    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+        """Copy from the host."""
+        np.copyto(memory[: host.nbytes], host)
+
+    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+        """Copy to the host."""
+        np.copyto(host, memory[: host.nbytes])
+
+    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
+        """Load a kernel."""
+        if self._closed:
+            raise Closed(f"a stream of {self._spec.id} is closed")
+        return self._prepared.get(spec, implementation, self._prepare)
+
+    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
+        """Run a kernel."""
+        if self._closed:
+            raise Closed(f"a stream of {self._spec.id} is closed")
+        return prepared.run(operands, scalars)
+
+    def forget(self, implementation: Implementation) -> None:
+        """Drop what is kept for an implementation."""
+        self._prepared.forget(implementation)
+
+    def close(self) -> None:
+        """End the team's threads and drop what was prepared."""
+        self._closed = True
+        self.team.close()
+        self._prepared.clear()
+
+    def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
+        if isinstance(implementation, PythonFunction):
+            return PreparedPython(spec, implementation, self.team)
+        if isinstance(implementation, NativeFunction):
+            return PreparedNative(spec, implementation, self._native_caller, len(self.cores))
+        if isinstance(implementation, OnnxModel):
+            return PreparedOnnx(spec, self._sessions.get(implementation, self.cores))
+        raise LaunchError(
+            TaskStatus.NO_DEVICE,
+            f"{self._spec.id} runs implementations of {', '.join(self._spec.apis)}; {spec.name} was given one for"
+            f" {implementation.api}",
+        )
+
+
+def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
+    """Open the device of a string ``cpu`` or ``cpu:CORES``.
+
+    Raises
+    ------
+    ConfigError
+        For cores that do not exist or are not allowed to this process, and bad options.
+    """
+    request.check_options(_OPTIONS)
+    if request.file:
+        raise request.error(request.file, "cpu takes cores, not a file: cpu:0-1")
+    allowed = allowed_cores()
+    cores = _cores(request, allowed) if request.target else allowed
+    memory = _memory(request)
+    host_nbytes = host_memory_nbytes()
+    spec = DeviceSpec(
+        id=DeviceId(f"cpu:{surroundings.next_index}"),
+        api="cpu",
+        name=cpu_name(),
+        memory_nbytes=request.memory_nbytes(host_nbytes if memory == "host" else host_nbytes // 4),
+        memory=memory,
+        units=len(cores),
+        streams=request.streams(min(2, len(cores))),
+        apis=cpu_apis(),
+        partitionable=len(cores) > 1,
+        details=_details(cores),
+    )
+    return Found([CpuDevice(spec, cores, surroundings.native_caller)])
+
+
+def cpu_apis() -> tuple[str, ...]:
+    """Kinds of implementation that the host's cores can run: models only where onnxruntime is installed."""
+    return ("cpu", "onnx") if importlib.util.find_spec("onnxruntime") else ("cpu",)
+
+
+def cpu_name() -> str:
+    """The processor's name as its vendor writes it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names and names[0] else "CPU"
+
+
+def _cores(request: DeviceRequest, allowed: Sequence[int]) -> tuple[int, ...]:
+    try:
+        cores = parse_cores(request.target)
+    except ValueError as problem:
+        raise request.error(request.target, str(problem)) from None
+    for core in cores:
+        if core not in allowed:
+            remedy = f"this process may use core {format_cores(allowed)} only; name some of them"
+            raise request.error(f"core {core}", remedy)
+    return cores
+
+
+def _memory(request: DeviceRequest) -> Literal["host", "own"]:
+    text = request.options.get("memory", "own" if request.target else "host")
+    if text not in ("host", "own"):
+        raise request.error(f"memory={text}", "give memory=host (the segment itself) or memory=own")
+    return "host" if text == "host" else "own"
+
+
+def _details(cores: Sequence[int]) -> str:
+    details = f"core {format_cores(cores)}" if len(cores) == 1 else f"cores {format_cores(cores)}"
+    if "onnx" not in cpu_apis():
+        details += "; no ONNX models, since onnxruntime is not installed (pip install 'polymux[onnx]')"
+    return details

@@ -1,0 +1,226 @@
+"""ONNX models on the cores of a share, through onnxruntime.
+
+One session per model and share: it computes with one thread per core, each bound to its core, none of which spins
+while it waits. Inputs are read and outputs written where the buffers lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.dtype import DType
+from polymux.core.errors import DeviceUnavailable
+from polymux.core.implementation import OnnxModel
+from polymux.core.kernel_spec import KernelSpec
+from polymux.core.status import TaskStatus
+from polymux.core.task_view import shape_nbytes
+from polymux.device.cores import bound_to
+from polymux.device.host_arrays import check_shapes, operand_array, require_room
+from polymux.device.onnx_model import Tensor, import_onnxruntime, load, tensors
+from polymux.device.protocol import LaunchError, Operand, Scalars, Shapes
+from polymux.device.shared_cache import SharedCache, file_identity
+
+_BFLOAT16 = 16
+"""``TensorProto.BFLOAT16`` of the ONNX standard, which NumPy has no name for."""
+
+
+class OnnxSession:
+    """A loaded model on some cores; several threads may run it.
+
+    Parameters
+    ----------
+    model : OnnxModel
+    cores : sequence of int
+        The calling thread computes on the first, onnxruntime's threads on the others.
+    """
+
+    def __init__(self, model: OnnxModel, cores: Sequence[int]) -> None:
+        try:
+            self.runtime = import_onnxruntime()
+        except DeviceUnavailable as error:
+            raise LaunchError(TaskStatus.NO_DEVICE, error.reason) from error
+        self.path = model.path
+        self.cores = tuple(cores)
+        self.session = load(self.runtime, model.path, _options(self.runtime, model, cores))
+        self.inputs, self.outputs = tensors(model.path, self.session)
+        self.binds_outputs = True
+        """Until the model gives an output another shape than it declares."""
+
+
+class OnnxSessions:
+    """The sessions that are in use, so that streams of the same share have one in common."""
+
+    def __init__(self) -> None:
+        self._sessions: SharedCache[OnnxSession] = SharedCache()
+
+    def get(self, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
+        """Return the session of a model on these cores, loading it when there is none.
+
+        Raises
+        ------
+        LaunchError
+            If it cannot be loaded.
+        """
+        key = (file_identity(model.path), model.options, tuple(cores))
+        return self._sessions.get(key, lambda: OnnxSession(model, cores))
+
+
+class PreparedOnnx:
+    """A model, ready to run."""
+
+    def __init__(self, spec: KernelSpec, session: OnnxSession) -> None:
+        self._spec = spec
+        self._session = session
+        count = len(session.inputs), len(session.outputs)
+        if count != (len(spec.inputs), len(spec.outputs)):
+            raise LaunchError(
+                TaskStatus.KERNEL_FAILED,
+                f"model {session.path} has {count[0]} inputs and {count[1]} outputs, kernel {spec.name!r}"
+                f" {len(spec.inputs)} and {len(spec.outputs)}; make the spec from the model",
+            )
+
+    def run(self, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:  # noqa: ARG002
+        """Run the model; see `polymux.device.protocol.Prepared`."""
+        session = self._session
+        inputs, outputs = operands[: len(session.inputs)], operands[len(session.inputs) :]
+        extents: dict[str, int] = {}
+        for tensor, operand in zip(session.inputs, inputs, strict=True):
+            self._check(tensor, operand, extents)
+        shapes = [_resolved(tensor.shape, extents) for tensor in session.outputs]
+        for tensor, shape, operand in zip(session.outputs, shapes, outputs, strict=True):
+            self._check_dtype(tensor, operand)
+            if shape is not None and session.binds_outputs:
+                nbytes = shape_nbytes(shape, tensor.dtype)
+                require_room(self._spec, tensor.name, shape, nbytes, operand.view)
+        with bound_to(session.cores[0]):
+            actual = self._run(inputs, outputs, shapes)
+        return check_shapes(self._spec, actual, operands)
+
+    def _run(
+        self, inputs: Sequence[Operand], outputs: Sequence[Operand], shapes: list[tuple[int, ...] | None]
+    ) -> Shapes:
+        session = self._session
+        binds = session.binds_outputs and any(shape is not None for shape in shapes)
+        if binds:
+            try:
+                return self._attempt(inputs, outputs, shapes)
+            except LaunchError:
+                raise
+            except Exception:
+                pass  # the model fails, or its outputs are not as it declares: the free attempt tells
+        try:
+            actual = self._attempt(inputs, outputs, [None] * len(outputs))
+        except LaunchError:
+            raise
+        except Exception as error:
+            message = f"{self._spec.name}: onnxruntime failed: {error}"
+            raise LaunchError(TaskStatus.KERNEL_FAILED, message) from error
+        if binds:
+            session.binds_outputs = False
+        return actual
+
+    def _attempt(
+        self,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        shapes: Sequence[tuple[int, ...] | None],
+    ) -> Shapes:
+        """Run with outputs of known shape bound to their buffers, the others copied afterwards."""
+        session = self._session
+        binding = session.session.io_binding()
+        for tensor, operand in zip(session.inputs, inputs, strict=True):
+            value = _value(session.runtime, tensor, operand_array(operand))
+            binding.bind_ortvalue_input(tensor.name, value)
+        for tensor, shape, operand in zip(session.outputs, shapes, outputs, strict=True):
+            if shape is None or 0 in shape:
+                binding.bind_output(tensor.name, "cpu")
+            else:
+                value = _value(session.runtime, tensor, _beginning(operand, shape))
+                binding.bind_ortvalue_output(tensor.name, value)
+        session.session.run_with_iobinding(binding)
+        actual: Shapes = []
+        for tensor, shape, operand, value in zip(
+            session.outputs, shapes, outputs, binding.get_outputs(), strict=True
+        ):
+            actual.append(tuple(value.shape()))
+            if shape is None or 0 in shape:
+                self._copy(tensor, value, operand)
+        return actual
+
+    def _copy(self, tensor: Tensor, value: Any, operand: Operand) -> None:
+        shape = tuple(value.shape())
+        nbytes = shape_nbytes(shape, tensor.dtype)
+        require_room(self._spec, tensor.name, shape, nbytes, operand.view)
+        if nbytes:
+            source = (ctypes.c_uint8 * nbytes).from_address(value.data_ptr())
+            target = operand_array(operand).reshape(-1).view(np.uint8)
+            np.copyto(target[:nbytes], np.ctypeslib.as_array(source))
+
+    def _check(self, tensor: Tensor, operand: Operand, extents: dict[str, int]) -> None:
+        self._check_dtype(tensor, operand)
+        shape = operand.view.shape
+        fits = len(shape) == len(tensor.shape)
+        for extent, declared in zip(shape, tensor.shape, strict=False):
+            wanted = extents.setdefault(declared, extent) if isinstance(declared, str) else declared
+            fits = fits and wanted in (None, extent)
+        if not fits:
+            raise LaunchError(
+                TaskStatus.BAD_ARGUMENT,
+                f"input {tensor.name!r} of kernel {self._spec.name!r} has shape {shape}; the model takes"
+                f" {_shape_text(tensor.shape, extents)}",
+            )
+
+    def _check_dtype(self, tensor: Tensor, operand: Operand) -> None:
+        if operand.view.dtype is not tensor.dtype:
+            raise LaunchError(
+                TaskStatus.BAD_ARGUMENT,
+                f"buffer {tensor.name!r} of kernel {self._spec.name!r} has elements of type"
+                f" {operand.view.dtype.name_short}; the model has {tensor.dtype.name_short}",
+            )
+
+
+def _options(runtime: Any, model: OnnxModel, cores: Sequence[int]) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = len(cores)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what fails is reported as the task's error
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if len(cores) > 1:  # processors count from 1 there; the calling thread is none of the session's
+        affinities = ";".join(str(core + 1) for core in cores[1:])
+        options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
+    for key, value in model.options:
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _resolved(shape: Sequence[int | str | None], extents: dict[str, int]) -> tuple[int, ...] | None:
+    known = [extents.get(extent) if isinstance(extent, str) else extent for extent in shape]
+    return None if any(extent is None for extent in known) else tuple(e for e in known if e is not None)
+
+
+def _value(runtime: Any, tensor: Tensor, array: NDArray[Any]) -> Any:
+    """Wrap an array as a value of onnxruntime, without copy."""
+    if tensor.dtype is DType.BF16:
+        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BFLOAT16)
+    return runtime.OrtValue.ortvalue_from_numpy(array)
+
+
+def _beginning(operand: Operand, shape: tuple[int, ...]) -> NDArray[Any]:
+    """See the beginning of an operand's buffer as an array of another shape that fits."""
+    array = operand_array(operand)
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape)
+
+
+def _shape_text(shape: Sequence[int | str | None], extents: dict[str, int]) -> str:
+    def text(extent: int | str | None) -> str:
+        if isinstance(extent, str) and extent in extents:
+            return f"{extent}={extents[extent]}"
+        return "any" if extent is None else str(extent)
+
+    return "(" + ", ".join(text(extent) for extent in shape) + ("," if len(shape) == 1 else "") + ")"

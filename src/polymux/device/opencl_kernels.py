@@ -1,0 +1,235 @@
+"""OpenCL kernels made ready for one command queue: a task's plan, carried out."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polymux.core.dtype import DType
+from polymux.core.errors import InvalidRequest
+from polymux.core.implementation import OpenCLBinary, OpenCLSource
+from polymux.core.kernel_spec import KernelSpec
+from polymux.core.opencl_plan import (
+    BufferArgument,
+    LocalArgument,
+    OpenCLArgument,
+    OpenCLLaunch,
+    OpenCLPlan,
+    OpenCLPlanner,
+    ScalarArgument,
+    ScratchArgument,
+)
+from polymux.core.status import TaskStatus
+from polymux.device.cpu_kernels import describe_exception
+from polymux.device.opencl_error import driver_errors
+from polymux.device.opencl_program import Programs
+from polymux.device.protocol import LaunchError, Operand, Scalars
+
+_MAX_VARIANTS = 32
+_KEPT_SCRATCH_NBYTES = 64 << 20
+
+
+class OpenCLQueue:
+    """A command queue with what launches on it need.
+
+    Parameters
+    ----------
+    cl : module
+        pyopencl.
+    queue : pyopencl.CommandQueue
+    name : str
+        The device's id, for errors.
+    """
+
+    def __init__(self, cl: Any, queue: Any, name: str) -> None:
+        self.cl = cl
+        self.queue = queue
+        self.name = name
+        self._scratch: list[Any] = []
+
+    def run(
+        self, spec: KernelSpec, plan: OpenCLPlan, kernels: Mapping[str, Any], operands: Sequence[Operand]
+    ) -> None:
+        """Enqueue a plan's launches and wait for the last.
+
+        Raises
+        ------
+        LaunchError
+            If the plan does not fit its kernels or the device, or the driver fails.
+        """
+        with driver_errors(self.cl, f"kernel {spec.name} on {self.name}"):
+            scratch = self._scratch_buffers(plan.scratch_nbytes)
+            try:
+                for launch in plan.launches:
+                    kernel = kernels.get(launch.entry)
+                    if kernel is None:
+                        raise _failed(
+                            spec,
+                            f"its program has no function {launch.entry!r}; it has {', '.join(sorted(kernels))}",
+                        )
+                    self._enqueue(spec, kernel, launch, operands, scratch)
+            finally:
+                self.queue.finish()
+                self._scratch = [buffer for buffer in scratch if buffer.size <= _KEPT_SCRATCH_NBYTES]
+
+    def _enqueue(
+        self,
+        spec: KernelSpec,
+        kernel: Any,
+        launch: OpenCLLaunch,
+        operands: Sequence[Operand],
+        scratch: list[Any],
+    ) -> None:
+        if len(launch.arguments) != kernel.num_args:
+            raise _failed(
+                spec,
+                f"function {launch.entry!r} takes {kernel.num_args} arguments, its plan has {len(launch.arguments)}",
+            )
+        self._check_sizes(spec, kernel, launch)
+        kernel.set_args(*(self._argument(spec, argument, operands, scratch) for argument in launch.arguments))
+        self.cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
+
+    def _argument(
+        self, spec: KernelSpec, argument: OpenCLArgument, operands: Sequence[Operand], scratch: list[Any]
+    ) -> Any:
+        match argument:
+            case BufferArgument(index) if 0 <= index < len(operands):
+                return operands[index].memory
+            case ScratchArgument(index) if 0 <= index < len(scratch):
+                return scratch[index]
+            case LocalArgument(nbytes):
+                return self.cl.LocalMemory(nbytes)
+            case ScalarArgument(dtype, value) if dtype is not DType.BF16:
+                return np.uint8(value) if dtype is DType.BOOL else dtype.to_numpy().type(value)
+        raise _failed(
+            spec,
+            f"its plan has the argument {argument}, with {len(operands)} buffers and {len(scratch)} scratch",
+        )
+
+    def _check_sizes(self, spec: KernelSpec, kernel: Any, launch: OpenCLLaunch) -> None:
+        device, info = self.queue.device, self.cl.kernel_work_group_info
+        sizes = launch.global_size
+        local = launch.local_size
+        if not 1 <= len(sizes) <= device.max_work_item_dimensions or min(sizes) < 1:
+            raise _failed(
+                spec, f"function {launch.entry!r} has the global size {sizes}; give 1 to 3 positive numbers"
+            )
+        if local is not None:
+            if (
+                len(local) != len(sizes)
+                or min(local) < 1
+                or any(s % n for s, n in zip(sizes, local, strict=True))
+            ):
+                raise _failed(
+                    spec,
+                    f"function {launch.entry!r}: global size {sizes} is no multiple of local size {local}",
+                )
+            limit = kernel.get_work_group_info(info.WORK_GROUP_SIZE, device)
+            if math.prod(local) > limit:
+                raise _failed(
+                    spec,
+                    f"function {launch.entry!r}: work-groups of {local} have {math.prod(local)} work-items;"
+                    f" {self.name} allows {limit}",
+                )
+        asked = sum(a.nbytes for a in launch.arguments if isinstance(a, LocalArgument))
+        if asked > device.local_mem_size:
+            raise _failed(
+                spec,
+                f"function {launch.entry!r} asks for {asked} bytes of local memory; {self.name} has"
+                f" {device.local_mem_size}",
+            )
+
+    def _scratch_buffers(self, sizes: Sequence[int]) -> list[Any]:
+        kept = sorted(self._scratch, key=lambda buffer: int(buffer.size))
+        chosen = []
+        for nbytes in sizes:
+            fitting = next((buffer for buffer in kept if buffer.size >= nbytes), None)
+            if fitting is None:
+                fitting = self.cl.Buffer(
+                    self.queue.context, self.cl.mem_flags.READ_WRITE, size=max(nbytes, 1)
+                )
+            else:
+                kept.remove(fitting)
+            chosen.append(fitting)
+        return chosen
+
+
+class PreparedSource:
+    """A kernel in OpenCL C, ready for one queue; its programs are built when a task needs their options."""
+
+    def __init__(
+        self, spec: KernelSpec, implementation: OpenCLSource, queue: OpenCLQueue, programs: Programs
+    ) -> None:
+        self._spec = spec
+        self._implementation = implementation
+        self._queue = queue
+        self._programs = programs
+        self._variants: OrderedDict[tuple[str, ...], tuple[Any, dict[str, Any]]] = OrderedDict()
+
+    def run(self, operands: Sequence[Operand], scalars: Scalars) -> None:
+        """Run the plan's launches; see `polymux.device.protocol.Prepared`."""
+        plan = make_plan(self._spec, self._implementation.plan, operands, scalars)
+        if plan.launches:
+            self._queue.run(self._spec, plan, self._kernels(plan.options), operands)
+
+    def _kernels(self, options: tuple[str, ...]) -> dict[str, Any]:
+        variant = self._variants.get(options)
+        if variant is None:
+            text = " ".join((self._implementation.options, *options)).strip()
+            program = self._programs.build(self._spec.name, self._implementation.source, text)
+            with driver_errors(self._queue.cl, f"kernel {self._spec.name} on {self._queue.name}"):
+                # of this queue alone: a kernel object holds its arguments
+                variant = (program, {kernel.function_name: kernel for kernel in program.all_kernels()})
+            self._variants[options] = variant
+            if len(self._variants) > _MAX_VARIANTS:
+                self._variants.popitem(last=False)
+        return variant[1]
+
+
+class PreparedBinary:
+    """A kernel in a program binary, ready for one queue; the binary is loaded when a task needs it."""
+
+    def __init__(
+        self, spec: KernelSpec, implementation: OpenCLBinary, queue: OpenCLQueue, programs: Programs
+    ) -> None:
+        self._spec = spec
+        self._implementation = implementation
+        self._queue = queue
+        self._programs = programs
+
+    def run(self, operands: Sequence[Operand], scalars: Scalars) -> None:
+        """Load the binary unless it is there, and run; see `polymux.device.protocol.Prepared`."""
+        plan = make_plan(self._spec, self._implementation.plan, operands, scalars)
+        if plan.options:
+            raise _failed(
+                self._spec, f"its plan has the build options {plan.options}; a program binary takes none"
+            )
+        if plan.launches:
+            with self._programs.loaded(self._implementation) as kernels:
+                self._queue.run(self._spec, plan, kernels, operands)
+
+
+def make_plan(
+    spec: KernelSpec, planner: OpenCLPlanner, operands: Sequence[Operand], scalars: Scalars
+) -> OpenCLPlan:
+    """Ask a kernel for the plan of a task.
+
+    Raises
+    ------
+    LaunchError
+        BAD_ARGUMENT when the planner refuses the task's buffers, KERNEL_FAILED when it fails otherwise.
+    """
+    try:
+        return planner(spec, [operand.view for operand in operands], scalars)
+    except InvalidRequest as error:
+        raise LaunchError(TaskStatus.BAD_ARGUMENT, str(error)) from error
+    except Exception as error:
+        raise _failed(spec, f"its plan raised {describe_exception(error)}") from error
+
+
+def _failed(spec: KernelSpec, problem: str) -> LaunchError:
+    return LaunchError(TaskStatus.KERNEL_FAILED, f"kernel {spec.name}: {problem}")

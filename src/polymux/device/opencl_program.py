@@ -1,0 +1,125 @@
+"""OpenCL programs: built from source and shared while in use, or loaded from a binary, one at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from polymux.core.implementation import OpenCLBinary
+from polymux.core.status import TaskStatus
+from polymux.device.opencl_error import driver_errors, driver_text
+from polymux.device.protocol import LaunchError
+from polymux.device.shared_cache import SharedCache, file_identity
+
+
+class Programs:
+    """The programs of one device.
+
+    Parameters
+    ----------
+    cl : module
+        pyopencl.
+    context : pyopencl.Context
+    device : pyopencl.Device
+    name : str
+        The device's id, for errors.
+    """
+
+    def __init__(self, cl: Any, context: Any, device: Any, name: str) -> None:
+        self._cl = cl
+        self._context = context
+        self._device = device
+        self._name = name
+        self._built: SharedCache[Any] = SharedCache()
+        self._loaded: _LoadedBinary | None = None
+        self._loading = threading.Lock()
+        self.reconfigurations = 0
+        """How often a program binary took the place of another one."""
+
+    def build(self, kernel: str, source: str, options: str) -> Any:
+        """Build a program, or return the one that is in use.
+
+        Parameters
+        ----------
+        kernel : str
+            For whom, for errors.
+        source, options : str
+
+        Returns
+        -------
+        pyopencl.Program
+
+        Raises
+        ------
+        LaunchError
+            KERNEL_FAILED with the compiler's log.
+        """
+        return self._built.get((source, options), lambda: self._build(kernel, source, options))
+
+    @contextmanager
+    def loaded(self, binary: OpenCLBinary) -> Iterator[dict[str, Any]]:
+        """Have a program binary on the device meanwhile, and the device's binary kernels to oneself.
+
+        Yields
+        ------
+        dict of str to pyopencl.Kernel
+            The binary's kernel functions by name.
+
+        Raises
+        ------
+        LaunchError
+            KERNEL_FAILED, if the file is missing, fits another device or lacks a function that it should have. The
+            binary that was loaded before stays.
+        """
+        with self._loading:
+            identity = file_identity(binary.path)
+            if self._loaded is None or self._loaded.identity != identity:
+                fresh = _LoadedBinary(identity, self._load(binary))
+                self.reconfigurations += self._loaded is not None
+                self._loaded = fresh
+            missing = [entry for entry in binary.entries if entry not in self._loaded.kernels]
+            if missing:
+                raise LaunchError(
+                    TaskStatus.KERNEL_FAILED,
+                    f"program binary {binary.path} holds {', '.join(sorted(self._loaded.kernels)) or 'no kernels'},"
+                    f" not {', '.join(missing)}",
+                )
+            yield self._loaded.kernels
+
+    def clear(self) -> None:
+        """Let go of the loaded binary."""
+        self._loaded = None
+
+    def _build(self, kernel: str, source: str, options: str) -> Any:
+        with driver_errors(self._cl, f"the OpenCL source of {kernel} does not compile for {self._name}"):
+            program = self._cl.Program(self._context, source)
+            return program.build(options, devices=[self._device])
+
+    def _load(self, binary: OpenCLBinary) -> dict[str, Any]:
+        try:
+            with open(binary.path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise LaunchError(
+                TaskStatus.KERNEL_FAILED,
+                f"program binary {binary.path} cannot be read: {error.strerror}; give its file",
+            ) from error
+        try:
+            program = self._cl.Program(self._context, [self._device], [content]).build()
+            return {kernel.function_name: kernel for kernel in program.all_kernels()}
+        except self._cl.Error as error:
+            raise LaunchError(
+                TaskStatus.KERNEL_FAILED,
+                f"program binary {os.path.basename(binary.path)} does not fit {self._name}"
+                f" ({self._device.name}, driver {self._device.driver_version}): {driver_text(error)}; make it with"
+                " this device and driver",
+            ) from error
+
+
+class _LoadedBinary:
+    def __init__(self, identity: tuple[Any, ...], kernels: dict[str, Any]) -> None:
+        self.identity = identity
+        self.kernels = kernels

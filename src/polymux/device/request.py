@@ -1,0 +1,156 @@
+"""What an operator asks for: a device string, read and checked.
+
+::
+
+    cpu                                  all cores of this process, on the segment itself
+    cpu:0-1                              these cores, with memory of its own
+    cpu:0-1,4,streams=2,memory=host      more cores; options follow as NAME=VALUE
+    opencl                               every OpenCL device
+    opencl:1,memory_nbytes=2GiB          the second one that the drivers list
+    simulated=fpga.toml                  the device that the file describes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from polymux.core.errors import ConfigError
+
+MAX_STREAMS = 64
+
+_API = re.compile(r"[a-z][a-z0-9_-]*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
+_FACTORS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_FACTORS |= {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One device string.
+
+    Parameters
+    ----------
+    text : str
+        As it was written.
+    api : str
+        Which entry of the registry opens it.
+    target : str
+        What follows the colon, without options: cores, an index; empty: all.
+    file : str
+        What follows the equals sign; empty: none.
+    options : mapping of str to str
+    source : str
+        Where the string was written, for errors.
+    """
+
+    text: str
+    api: str
+    target: str = ""
+    file: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    source: str = "--device"
+
+    def error(self, value: object, remedy: str) -> ConfigError:
+        """Make the error that says what is wrong with this string."""
+        return ConfigError(self.source, self.text, value, remedy)
+
+    def check_options(self, known: Collection[str]) -> None:
+        """Refuse options that the device does not have.
+
+        Raises
+        ------
+        ConfigError
+        """
+        for name, value in self.options.items():
+            if name not in known:
+                remedy = f"{self.api} devices have no option {name!r}; they have {', '.join(sorted(known))}"
+                raise self.error(f"{name}={value}", remedy)
+
+    def streams(self, default: int) -> int:
+        """Option ``streams``: number of accelerator threads.
+
+        Raises
+        ------
+        ConfigError
+        """
+        text = self.options.get("streams")
+        if text is None:
+            return default
+        if not text.isdecimal() or not 1 <= int(text) <= MAX_STREAMS:
+            raise self.error(f"streams={text}", f"give a number of streams from 1 to {MAX_STREAMS}")
+        return int(text)
+
+    def memory_nbytes(self, default: int) -> int:
+        """Option ``memory_nbytes``: capacity of its memory; a number of bytes or ``"512MiB"``.
+
+        Raises
+        ------
+        ConfigError
+        """
+        text = self.options.get("memory_nbytes")
+        if text is None:
+            return default
+        try:
+            return parse_nbytes(text)
+        except ValueError as problem:
+            raise self.error(f"memory_nbytes={text}", str(problem)) from None
+
+
+def parse_request(text: str, source: str = "--device") -> DeviceRequest:
+    """Read a device string.
+
+    Parameters
+    ----------
+    text : str
+    source : str
+        Where it was written, for errors.
+
+    Raises
+    ------
+    ConfigError
+        If it is no device string; whether the device has such a target and options is checked when it is opened.
+    """
+    head, *items = (item.strip() for item in text.split(","))
+    api, separator, rest = _split_head(head)
+    if not _API.fullmatch(api):
+        raise ConfigError(
+            source, text, head, "begin with the kind of device, such as cpu, opencl or simulated=FILE"
+        )
+    if separator and not rest:
+        raise ConfigError(source, text, head, f"something must follow the {separator!r}")
+    targets = [rest] if separator == ":" else []
+    options: dict[str, str] = {}
+    for item in items:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if equals and name and value and name not in options:
+            options[name] = value
+        elif item and not equals and targets and not options:
+            targets.append(item)
+        else:
+            remedy = "write options as NAME=VALUE, each once, after the cores: cpu:0-1,4,streams=2"
+            raise ConfigError(source, text, item, remedy)
+    return DeviceRequest(text, api, ",".join(targets), rest if separator == "=" else "", options, source)
+
+
+def parse_nbytes(text: str) -> int:
+    """Read a size: ``"1048576"``, ``"512MiB"``, ``"1.5GB"``.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or not positive.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    nbytes = int(float(found[1]) * _FACTORS[found[2] or "B"]) if found else 0
+    if nbytes < 1:
+        raise ValueError("give a number of bytes, or one with a unit such as 512MiB or 4GiB")
+    return nbytes
+
+
+def _split_head(head: str) -> tuple[str, str, str]:
+    for index, character in enumerate(head):
+        if character in ":=":
+            return head[:index].strip(), character, head[index + 1 :].strip()
+    return head, "", ""

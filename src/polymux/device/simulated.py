@@ -1,0 +1,244 @@
+"""A device that exists in a TOML file only (`polymux.device.simulated_model` has the keys).
+
+It computes real results with the host's cores, and every copy and launch takes at least the time that the file says:
+it never computes faster than told, and slower only where the host does. Its memory is the host's, up to the stated
+capacity. Devices are numbered in the order in which they are asked for: ``simulated:0``, ``simulated:1``.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.device_spec import DeviceSpec, Share
+from polymux.core.errors import Closed, InvalidRequest
+from polymux.core.ids import DeviceId
+from polymux.core.implementation import Implementation
+from polymux.core.kernel_spec import KernelSpec
+from polymux.core.status import TaskStatus
+from polymux.device.cores import allowed_cores
+from polymux.device.cpu import CpuDevice, CpuStream, cpu_apis
+from polymux.device.prepared_cache import PreparedCache
+from polymux.device.protocol import LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.request import DeviceRequest
+from polymux.device.simulated_model import SimulatedModel, read_model
+from polymux.device.surroundings import Found, Surroundings
+from polymux.device.timeline import Timeline
+
+_INTO, _OUT_OF = 0, 1
+
+
+class WallClock:
+    """The clock that simulated devices live by."""
+
+    def now_ns(self) -> int:
+        """Return the time of CLOCK_MONOTONIC."""
+        return time.monotonic_ns()
+
+    def sleep_until(self, end_ns: int) -> None:
+        """Return no earlier than `end_ns`."""
+        while (left_ns := end_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
+
+
+class SimulatedDevice:
+    """A described device.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+    model : SimulatedModel
+    native_caller : NativeCaller, optional
+        Runs native kernels.
+    clock : WallClock, optional
+    """
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        model: SimulatedModel,
+        native_caller: NativeCaller | None = None,
+        clock: WallClock | None = None,
+    ) -> None:
+        self._spec = spec
+        self._clock = clock or WallClock()
+        self._model = model
+        self._host = CpuDevice(spec, allowed_cores(), native_caller)
+        self._units = Timeline(model.units)
+        self._bus = Timeline(2)
+        self._streams: weakref.WeakSet[SimulatedStream] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """Its properties."""
+        return self._spec
+
+    def open_stream(self, share: Share) -> SimulatedStream:
+        """Open a stream on some of the units; see `polymux.device.protocol.Device`."""
+        if self._closed:
+            raise Closed(f"{self._spec.id} is closed")
+        units = tuple(range(self._model.units)) if share.units is None else share.units
+        if not units or len(set(units)) != len(units) or not all(0 <= u < self._model.units for u in units):
+            raise InvalidRequest(
+                f"{self._spec.id} has no share of units {share.units}; name one or more of 0 to"
+                f" {self._model.units - 1}, each once"
+            )
+        host = self._host.open_stream(Share())
+        stream = SimulatedStream(share, units, self._model, host, self._units, self._bus, self._clock)
+        self._streams.add(stream)
+        return stream
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Take some of the stated memory."""
+        return self._host.allocate(nbytes)
+
+    def free(self, memory: NDArray[np.uint8]) -> None:
+        """Give it back."""
+        self._host.free(memory)
+
+    def forget(self, implementation: Implementation) -> None:
+        """Drop what the streams keep for an implementation."""
+        for stream in list(self._streams):
+            stream.forget(implementation)
+
+    def counters(self) -> dict[str, int]:
+        """Nothing is counted."""
+        return {}
+
+    def close(self) -> None:
+        """Close the streams; calling it again is fine."""
+        self._closed = True
+        for stream in list(self._streams):
+            stream.close()
+        self._host.close()
+
+
+class SimulatedStream:
+    """A queue of a `SimulatedDevice`; see `polymux.device.protocol.Stream`."""
+
+    def __init__(
+        self,
+        share: Share,
+        units: tuple[int, ...],
+        model: SimulatedModel,
+        host: CpuStream,
+        timeline: Timeline,
+        bus: Timeline,
+        clock: WallClock,
+    ) -> None:
+        self.share = share
+        self._units = units
+        self._model = model
+        self._host = host
+        self._timeline = timeline
+        self._bus = bus
+        self._clock = clock
+        self._prepared = PreparedCache()
+
+    def bind_thread(self) -> None:
+        """Let the calling thread compute on the host's cores."""
+        self._host.bind_thread()
+
+    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+        """Copy from the host at the speed of the bus."""
+        end_ns = self._reserve_copy(_INTO, host.nbytes)
+        self._host.copy_in(memory, host)
+        self._clock.sleep_until(end_ns)
+
+    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+        """Copy to the host at the speed of the bus."""
+        end_ns = self._reserve_copy(_OUT_OF, host.nbytes)
+        self._host.copy_out(memory, host)
+        self._clock.sleep_until(end_ns)
+
+    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
+        """Load a kernel for the host's cores."""
+        return self._prepared.get(spec, implementation, self._prepare)
+
+    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
+        """Run a kernel; it ends no earlier than the model says."""
+        return self._host.launch(prepared, operands, scalars)
+
+    def run_timed(
+        self, spec: KernelSpec, host: Prepared, operands: Sequence[Operand], scalars: Scalars
+    ) -> Shapes | None:
+        """Compute a prepared kernel of the host within the time that the model gives it."""
+        duration_ns = self._duration_ns(spec, operands, scalars)
+        end_ns = self._timeline.reserve(self._units, self._clock.now_ns(), duration_ns)
+        shapes = host.run(operands, scalars)
+        self._clock.sleep_until(end_ns)
+        return shapes
+
+    def forget(self, implementation: Implementation) -> None:
+        """Drop what is kept for an implementation."""
+        self._prepared.forget(implementation)
+        self._host.forget(implementation)
+
+    def close(self) -> None:
+        """End the host's threads; calling it again is fine."""
+        self._prepared.clear()
+        self._host.close()
+
+    def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
+        return PreparedSimulated(spec, self._host.prepare(spec, implementation), self)
+
+    def _reserve_copy(self, direction: int, nbytes: int) -> int:
+        duration_ns = self._model.transfer.duration_ns(nbytes)
+        return self._bus.reserve((direction,), self._clock.now_ns(), duration_ns)
+
+    def _duration_ns(self, spec: KernelSpec, operands: Sequence[Operand], scalars: Scalars) -> int:
+        values: dict[str, int | float | Sequence[int]] = dict(scalars)
+        for param, operand in zip((*spec.inputs, *spec.outputs), operands, strict=False):
+            values[param.name] = operand.view.shape
+        nbytes = sum({operand.view.slot: operand.view.nbytes for operand in operands}.values())
+        fraction = len(self._units) / self._model.units
+        try:
+            return self._model.of_kernel(spec.name).duration_ns(nbytes, values, fraction)
+        except ValueError as error:
+            message = f"the simulated device's model of {spec.name}: {error}"
+            raise LaunchError(TaskStatus.DEVICE_FAILED, message) from error
+
+
+class PreparedSimulated:
+    """A kernel prepared for the host, timed by a stream's model."""
+
+    def __init__(self, spec: KernelSpec, host: Prepared, stream: SimulatedStream) -> None:
+        self._spec = spec
+        self._host = host
+        self._stream = stream
+
+    def run(self, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
+        """Compute, and end no earlier than the model says."""
+        return self._stream.run_timed(self._spec, self._host, operands, scalars)
+
+
+def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
+    """Open the device of a string ``simulated=FILE.toml``.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or describes no device.
+    """
+    request.check_options(("streams", "memory_nbytes"))
+    if not request.file:
+        raise request.error(request.text, "name the file that describes the device: simulated=FILE.toml")
+    model = read_model(request.file)
+    spec = DeviceSpec(
+        id=DeviceId(f"simulated:{surroundings.next_index}"),
+        api="simulated",
+        name=model.name,
+        memory_nbytes=request.memory_nbytes(model.memory_nbytes),
+        memory="own",
+        units=model.units,
+        streams=request.streams(model.streams),
+        apis=cpu_apis(),
+        partitionable=model.units > 1,
+        details=f"described by {request.file}; computed on the host's cores",
+    )
+    return Found([SimulatedDevice(spec, model, surroundings.native_caller)])
