@@ -103,7 +103,7 @@ std::shared_ptr<Client> Client::adopt(int socket, const std::string& name, uint6
   return std::shared_ptr<Client>(new Client(socket, name, segment_nbytes));
 }
 
-Client::Client(int socket, const std::string& name, uint64_t segment_nbytes) : socket_(socket) {
+Client::Client(int socket, const std::string& name, uint64_t segment_nbytes) : pid_(getpid()), socket_(socket) {
   const int size = 4 << 20;
   setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
   try {
@@ -155,8 +155,10 @@ Client::~Client() {
   ::close(socket_);
 }
 
+bool Client::forked() const { return getpid() != pid_; }
+
 void Client::close() {
-  if (closed_.exchange(true)) return;
+  if (closed_.exchange(true) || forked()) return;  // the connection is the parent's
   std::vector<std::weak_ptr<Queue>> queues;
   {
     std::lock_guard lock(memory_mutex_);
@@ -171,6 +173,7 @@ void Client::close() {
 }
 
 void Client::check_open() const {
+  if (forked()) throw Failure(POLYMUX_CLOSED, "the client belongs to the process that forked; connect again here");
   if (closed()) throw Failure(POLYMUX_CLOSED, "the client is closed");
 }
 
@@ -182,7 +185,7 @@ bool Client::server_gone() const {
 }
 
 Message Client::request(const std::string& verb, Fields fields, const std::vector<int>& fds) {
-  if (closed()) throw Failure(POLYMUX_CLOSED, "the client is closed");
+  check_open();
   BlockingSection blocking;
   std::lock_guard lock(request_mutex_);
   const std::string id = std::to_string(++request_id_);
@@ -204,7 +207,7 @@ Message Client::request(const std::string& verb, Fields fields, const std::vecto
 }
 
 void Client::notify(const std::string& verb, const Fields& fields) {
-  if (closed()) return;
+  if (closed() || forked()) return;
   BlockingSection blocking;
   std::lock_guard lock(request_mutex_);
   try {
@@ -244,7 +247,7 @@ Allocator::Stats Client::memory() const {
   return allocator_->stats();
 }
 
-polymux_status Client::wait_progress(const Progress& progress, uint64_t sequence, int64_t timeout_ns, int64_t spin_ns) {
+polymux_status Client::wait_progress(Progress& progress, uint64_t sequence, int64_t timeout_ns, int64_t spin_ns) {
   if (progress.done(sequence)) return POLYMUX_OK;
   if (timeout_ns == 0) return POLYMUX_TIMEOUT;
   // Most short tasks end within this time, and giving up the interpreter's lock costs as much.
@@ -257,9 +260,10 @@ polymux_status Client::wait_progress(const Progress& progress, uint64_t sequence
     if (progress.done(sequence)) return POLYMUX_OK;
   }
   polymux_status status = POLYMUX_OK;
-  begin_wait();
   for (;;) {
     const uint32_t value = completion_value();
+    if (progress.done(sequence)) break;
+    progress.want(sequence);
     if (progress.done(sequence)) break;
     const int64_t left = remaining(start, timeout_ns);
     if (left == 0) {
@@ -272,7 +276,6 @@ polymux_status Client::wait_progress(const Progress& progress, uint64_t sequence
       break;
     }
   }
-  end_wait();
   return status;
 }
 
@@ -498,7 +501,7 @@ Queue::~Queue() { close(); }
 void Queue::close() {
   if (progress_->closed.load(std::memory_order_acquire)) return;
   bool released = false;
-  if (!client_->closed()) {
+  if (!client_->closed() && !client_->forked()) {
     try {
       client_->request("queue_close", {{"index", std::to_string(index_)}});  // answered when no thread looks at it
       released = true;
@@ -544,10 +547,13 @@ void Queue::wait_for_room() {
   }
 }
 
-void Queue::ring_doorbell() {
+// Once for each time that a thread has gone to sleep: it looks at all rings before it sleeps again.
+void Queue::ring_doorbell(uint64_t sleepers) {
+  if (client_->rung_.load(std::memory_order_relaxed) == sleepers) return;
   SegmentHeader* h = client_->header();
   h->doorbell.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(&h->doorbell);
+  client_->rung_.store(sleepers, std::memory_order_relaxed);
 }
 
 polymux_status Queue::wait_done(uint64_t sequence, int64_t timeout_ns, int64_t spin_ns) const {
@@ -627,7 +633,7 @@ bool Buffer::idle() const {
 
 bool Buffer::wait(int64_t timeout_ns) const {
   const int64_t start = now_ns();
-  const auto wait_one = [&](const Progress& progress, uint64_t sequence) {
+  const auto wait_one = [&](Progress& progress, uint64_t sequence) {
     const polymux_status status = client_->wait_progress(progress, sequence, remaining(start, timeout_ns), 20'000);
     if (status == POLYMUX_SERVER_GONE) throw Failure(status, "the server is gone");
     return status == POLYMUX_OK;

@@ -27,8 +27,18 @@ class Queue;
 
 // How far a queue has come; outlives the queue, for buffers that it used.
 struct Progress {
-  const QueueHeader* header;
+  QueueHeader* header;
   std::atomic<bool> closed{false};
+
+  // Asks to be woken when a sequence that is not done yet is. Whoever sleeps must ask again after every wake-up: an
+  // earlier sequence can have been asked for meanwhile, and only one is remembered.
+  void want(uint64_t sequence) {
+    uint64_t wanted = header->wanted.load(std::memory_order_relaxed);
+    while ((wanted > sequence || header->completed.load(std::memory_order_acquire) >= wanted) && wanted != sequence &&
+           !header->wanted.compare_exchange_weak(wanted, sequence, std::memory_order_seq_cst)) {
+    }
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
   bool done(uint64_t sequence) const {
     return closed.load(std::memory_order_acquire) || header->completed.load(std::memory_order_acquire) >= sequence;
@@ -82,11 +92,9 @@ class Client : public std::enable_shared_from_this<Client> {
   // Number for Hints::device; throws for a name that the server does not have.
   uint32_t device_hint(const std::string& device) const;
 
-  // For threads that wait for any completion: count in, look, sleep on the value read before looking, count out.
-  void begin_wait() { header()->waiters.fetch_add(1, std::memory_order_seq_cst); }
+  // For a thread that waits for tasks of several queues: read the value, want them all, look, sleep on the value.
   uint32_t completion_value() const { return header()->completion.load(std::memory_order_seq_cst); }
   bool completion_wait(uint32_t value, int64_t timeout_ns);
-  void end_wait() { header()->waiters.fetch_sub(1, std::memory_order_seq_cst); }
 
   // Brings home every idle buffer that has a live view and is away. False when the time is over.
   bool bring_views_home(int64_t timeout_ns);
@@ -116,6 +124,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   Client(int socket, const std::string& name, uint64_t segment_nbytes);
   void map_segment(const Message& reply);
+  bool forked() const;
   uint64_t allocate_block(uint64_t nbytes, uint64_t alignment);
   uint32_t take_slot();
   void free_buffer(Buffer* buffer);
@@ -124,8 +133,9 @@ class Client : public std::enable_shared_from_this<Client> {
   bool unshare(const Leaving& leaving);
   void free_region(uint64_t offset);
   std::shared_ptr<Queue> queue_for(const Progress* progress);
-  polymux_status wait_progress(const Progress& progress, uint64_t sequence, int64_t timeout_ns, int64_t spin_ns);
+  polymux_status wait_progress(Progress& progress, uint64_t sequence, int64_t timeout_ns, int64_t spin_ns);
 
+  const int pid_;  // a fork of the application must connect for itself
   int socket_ = -1;
   int segment_fd_ = -1;
   unsigned char* base_ = nullptr;
@@ -133,6 +143,7 @@ class Client : public std::enable_shared_from_this<Client> {
   std::string session_;
   std::vector<std::string> devices_;
   std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> rung_{0};  // the value of `sleepers` that the doorbell was last rung for
   mutable std::atomic<bool> gone_{false};
 
   std::mutex request_mutex_;
@@ -164,6 +175,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   }
 
   bool done(uint64_t sequence) const { return progress_->done(sequence); }
+  void want(uint64_t sequence) { progress_->want(sequence); }
   // OK when done, else TIMEOUT or SERVER_GONE; changes nothing of the queue.
   polymux_status wait_done(uint64_t sequence, int64_t timeout_ns, int64_t spin_ns = 20'000) const;
   // Of a task that is done; nullptr when it succeeded.
@@ -186,7 +198,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   friend class Client;
   void reap();
   void wait_for_room();
-  void ring_doorbell();
+  void ring_doorbell(uint64_t sleepers);
 
   std::shared_ptr<Client> client_;
   QueueView view_;
@@ -291,8 +303,9 @@ inline uint64_t Queue::submit(uint32_t kernel, uint32_t n_buffers, Buffer* const
   tail_ = sequence;
   view_.header->tail.store(sequence, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (client_->header()->sleepers.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    ring_doorbell();
+  const uint64_t sleepers = client_->header()->sleepers.load(std::memory_order_relaxed);
+  if ((sleepers & kSleeperMask) != 0) [[unlikely]]
+    ring_doorbell(sleepers);
   return sequence;
 }
 

@@ -41,10 +41,9 @@ struct SegmentHeader {
   uint64_t table_offset;
   uint64_t data_offset;
   alignas(128) std::atomic<uint32_t> doorbell;    // client: rung after a submit while somebody sleeps
-  alignas(128) std::atomic<uint32_t> sleepers;    // server: accelerator threads asleep on the doorbell
+  alignas(128) std::atomic<uint64_t> sleepers;    // server: times slept << 8 | threads asleep on the doorbell
   std::atomic<uint32_t> away;                     // server: buffers whose valid copy is not in the segment
-  alignas(128) std::atomic<uint32_t> completion;  // server: changed after a completion while somebody waits
-  alignas(128) std::atomic<uint32_t> waiters;     // client: threads asleep on the completion word
+  alignas(128) std::atomic<uint32_t> completion;  // server: changed when a completion is wanted
 };
 static_assert(sizeof(SegmentHeader) <= kPageBytes);
 
@@ -110,8 +109,12 @@ struct QueueHeader {
   alignas(128) std::atomic<uint64_t> tail;       // client: tasks submitted
   alignas(128) std::atomic<uint64_t> taken;      // server: tasks taken
   alignas(128) std::atomic<uint64_t> completed;  // server: tasks completed
+  alignas(128) std::atomic<uint64_t> wanted;     // client: the next sequence that somebody sleeps for; 0: none yet
 };
-static_assert(sizeof(QueueHeader) == 384);
+static_assert(sizeof(QueueHeader) == 512);
+
+inline constexpr uint64_t kSleeperMask = 0xFF;
+inline constexpr uint64_t kSleepOnce = 0x101;  // one more thread asleep, one more time
 
 inline constexpr uint64_t kTableOffset = kPageBytes;
 inline constexpr uint64_t kDataOffset = kTableOffset + uint64_t{kMaxBuffers} * sizeof(BufferEntry);

@@ -266,8 +266,10 @@ void Segment::complete(ServerQueue* queue, uint64_t sequence, int32_t status, co
   queue->completed = sequence;
   queue->view.header->completed.store(sequence, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  SegmentHeader* h = header();
-  if (h->waiters.load(std::memory_order_relaxed) != 0) {
+  const uint64_t wanted = queue->view.header->wanted.load(std::memory_order_relaxed);
+  if (wanted != queue->served && wanted <= sequence) [[unlikely]] {
+    queue->served = wanted;
+    SegmentHeader* h = header();
     h->completion.fetch_add(1, std::memory_order_release);
     futex_wake_all(&h->completion);
   }

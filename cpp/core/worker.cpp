@@ -221,7 +221,7 @@ void Worker::sleep() {
       all = false;
       break;
     }
-    s->header()->sleepers.fetch_add(1, std::memory_order_seq_cst);
+    s->header()->sleepers.fetch_add(kSleepOnce, std::memory_order_seq_cst);
     words[n] = {&s->header()->doorbell, s->header()->doorbell.load(std::memory_order_seq_cst)};
     segments[n++] = s;
   }

@@ -153,8 +153,6 @@ void bind_py_client(nb::module_& m) {
       .def_prop_ro("session", [](const PyClient& self) { return self.client->session(); })
       .def_prop_ro("devices", [](const PyClient& self) { return self.client->devices(); })
       .def_prop_ro("segment_nbytes", [](const PyClient& self) { return self.client->segment_nbytes(); })
-      .def("begin_wait", [](PyClient& self) { self.client->begin_wait(); })
-      .def("end_wait", [](PyClient& self) { self.client->end_wait(); })
       .def("completion_value", [](const PyClient& self) { return self.client->completion_value(); })
       .def(
           "completion_wait",
@@ -410,6 +408,9 @@ void bind_client(nb::module_& m) {
           "timeout"_a = nb::none(), "Wait; the exception that the task ended with, or None.")
       .def(
           "done", [](const Task& task) { return task.queue->done(task.sequence); }, "Whether it has ended.")
+      .def(
+          "want", [](const Task& task) { task.queue->want(task.sequence); },
+          "Ask that the client's completion word changes when it is done.")
       .def_prop_ro("sequence", [](const Task& task) { return task.sequence; })
       .def_prop_ro("queue_id", [](const Task& task) { return task.queue->id(); })
       .def_prop_ro("kernel", &Task::kernel_name)

@@ -71,15 +71,14 @@ class Notifier:
 
     def _watch(self, client: Client) -> None:
         """Deliver what is done; else sleep until something is."""
-        client.begin_wait()
-        try:
-            value = client.completion_value()
-            if self._deliver_done() or client.completion_wait(value, _ALIVE_CHECK_NS):
-                return
-            if client.server_gone and not self._deliver_done():
-                self._deliver_all(ServerGone("the server is gone; connect again when it is back"))
-        finally:
-            client.end_wait()
+        value = client.completion_value()
+        with self._condition:
+            for task, _, _ in self._waiting:
+                task.want()
+        if self._deliver_done() or client.completion_wait(value, _ALIVE_CHECK_NS):
+            return
+        if client.server_gone and not self._deliver_done():
+            self._deliver_all(ServerGone("the server is gone; connect again when it is back"))
 
     def _deliver_done(self) -> bool:
         with self._condition:
