@@ -25,7 +25,7 @@ typedef struct options {
   uint32_t queues;
   uint32_t capacity; /* of each queue */
   int core;          /* pin this process there; -1: do not */
-  int peer_core;     /* ring, futex: pin the other process there */
+  int peer_core;     /* ring, stream, futex: pin the other process there */
 } options;
 
 /* The counter, ordered against the code before and after it. */
@@ -95,6 +95,7 @@ void session_close(session* s);
 polymux_status session_submit(session* s, uint32_t queue, polymux_task* task);
 
 int run_ring(const options* o);
+int run_stream(const options* o);
 int run_futex(const options* o);
 int run_issue(const options* o);
 int run_roundtrip(const options* o);

@@ -11,6 +11,7 @@ static const char usage[] =
     "usage: polymux-cbench MEASUREMENT [OPTION...]\n"
     "\n"
     "  ring        round trip over two bare rings between two spinning processes\n"
+    "  stream      messages through a bare ring between two spinning processes\n"
     "  futex       round trip between two processes that sleep on futexes\n"
     "  issue       cycles of one submit while the server drains\n"
     "  roundtrip   one empty task: submit and wait\n"
@@ -26,7 +27,7 @@ static const char usage[] =
     "  --queues N      throughput: queues of this process (default: 1)\n"
     "  --capacity N    tasks in flight of each queue (default: 1024)\n"
     "  --core N        pin this process to a core\n"
-    "  --peer-core N   ring, futex: pin the other process to a core\n";
+    "  --peer-core N   ring, stream, futex: pin the other process to a core\n";
 
 static uint64_t number(const char* option, const char* text) {
   char* end;
@@ -91,11 +92,8 @@ int main(int argc, char** argv) {
   static const struct {
     const char* name;
     int (*run)(const options*);
-  } measurements[] = {{"ring", run_ring},
-                      {"futex", run_futex},
-                      {"issue", run_issue},
-                      {"roundtrip", run_roundtrip},
-                      {"throughput", run_throughput}};
+  } measurements[] = {{"ring", run_ring},   {"stream", run_stream},       {"futex", run_futex},
+                      {"issue", run_issue}, {"roundtrip", run_roundtrip}, {"throughput", run_throughput}};
   if (argc < 2 || strcmp(argv[1], "--help") == 0) {
     fputs(usage, argc < 2 ? stderr : stdout);
     return argc < 2 ? 2 : 0;
@@ -105,6 +103,6 @@ int main(int argc, char** argv) {
     const options o = parse(argc - 1, argv + 1);
     return measurements[i].run(&o);
   }
-  fprintf(stderr, "polymux-cbench: no measurement is called %s\n\n%s", argv[1], usage);
+  fprintf(stderr, "polymux-cbench: no measurement is called %s; see polymux-cbench --help\n", argv[1]);
   return 2;
 }

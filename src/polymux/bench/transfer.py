@@ -1,0 +1,121 @@
+"""From the application's data into a kernel's hands, against the same kernel called in the process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import polymux
+from polymux.bench.bench_server import KERNEL_LIBRARY, BenchServer
+from polymux.bench.cores import choose_cores, pinned_to
+from polymux.bench.effort import MIB, Effort
+from polymux.bench.report import Progress, Report, Row
+from polymux.core.errors import PolymuxError
+from polymux.segment import call_native
+
+SIZES = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
+SET_NBYTES = 128 * MIB
+"""One round goes through at least so many bytes of buffers, so that none of them stays in a cache."""
+KERNEL = "bench_sum"
+READ, WRITE = 1, 2
+TARGET = 1.05
+
+Words = npt.NDArray[np.uint64]
+
+
+def run(effort: Effort, progress: Progress) -> Report:
+    """Measure how long a kernel that reads everything takes: submitted and waited for, and called directly."""
+    cores = choose_cores()
+    sizes = [nbytes for nbytes in SIZES if nbytes <= effort.largest_nbytes]
+    results = []
+    with BenchServer(cores) as server, pinned_to({cores.client}):
+        for nbytes in sizes:
+            progress(f"{nbytes // MIB} MiB")
+            results.append(_measure(server.socket, nbytes, effort.rounds))
+    rows = []
+    for item in results:
+        met, target = item["ratio"] <= TARGET, f"<= {TARGET} x"
+        size = f"{item['nbytes'] // MIB} MiB"
+        rows.append(Row(size, item["polymux_ms"], "ms", item["in_process_ms"], target, met))
+        rows.append(Row("  with a copy from an array", item["copied_ms"], "ms", item["in_process_ms"]))
+    notes = (
+        "the kernel sums the buffer, which the application has just written where the kernel reads it",
+        "with a copy: the application had the data in an array of its own and copies it over first",
+        f"{effort.rounds} rounds after a warm-up, over at least {SET_NBYTES // MIB} MiB of buffers each, taking turns;"
+        " medians",
+        cores.note,
+    )
+    return Report("transfer", "application memory into a kernel's hands", tuple(rows), results, notes)
+
+
+def _measure(socket: str, nbytes: int, rounds: int) -> dict[str, Any]:
+    count, words = max(1, SET_NBYTES // nbytes), nbytes // 8
+    arrays = [np.empty(words, np.uint64) for _ in range(count)]
+    segment_nbytes = count * nbytes + 256 * MIB
+    connection = polymux.connect(socket, name="bench", segment_nbytes=segment_nbytes, start=False)
+    with connection as client, client.queue() as queue:
+        buffers = [queue.empty((words,), "u8") for _ in range(count)]
+        views = [buffer.numpy() for buffer in buffers]
+        sums = queue.zeros((1,), "u8")
+        total = sums.numpy()
+        in_process = _InProcess()
+
+        def submit(buffer: Any) -> None:
+            queue.submit(KERNEL, [buffer], [sums]).wait()
+
+        def copy_and_submit(pair: tuple[Any, Words]) -> None:
+            np.copyto(views[pair[0]], pair[1])
+            submit(buffers[pair[0]])
+
+        ways: dict[str, tuple[list[Words], Iterable[Any], Callable[[Any], None]]] = {
+            "in_process_ms": (arrays, arrays, lambda array: in_process(array, total)),
+            "polymux_ms": (views, buffers, submit),
+            "copied_ms": (arrays, list(enumerate(arrays)), copy_and_submit),
+        }
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            for name, (data, items, hand_over) in ways.items():
+                spent = _timed(data, items, hand_over, total, 7 * turn + len(name)) / count
+                if turn > 0:  # the first round touches the pages
+                    found[name].append(spent)
+    ratios = [mine / base for mine, base in zip(found["polymux_ms"], found["in_process_ms"], strict=True)]
+    return {
+        "nbytes": nbytes,
+        "ratio": median(ratios),
+        **{name: median(times) for name, times in found.items()},
+    }
+
+
+def _timed(
+    data: list[Words], items: Iterable[Any], hand_over: Callable[[Any], None], total: Words, value: int
+) -> float:
+    """Write fresh data, then hand all of it to the kernel; return the milliseconds of the second part."""
+    for array in data:
+        array.fill(value)
+    total[0] = 0
+    start = perf_counter_ns()
+    for item in items:
+        hand_over(item)
+    spent = perf_counter_ns() - start
+    if total[0] != value * data[0].size:
+        raise PolymuxError(f"bench_sum of {data[0].size} times {value} is {total[0]}")
+    return spent / 1e6
+
+
+class _InProcess:
+    """The kernel's own function, called here, on arrays of this process."""
+
+    def __init__(self) -> None:
+        function = ctypes.CDLL(str(KERNEL_LIBRARY)).bench_sum
+        self._address = ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def __call__(self, data: Words, total: Words) -> None:
+        status, message = call_native(self._address, [data, total], [READ, WRITE], b"", 1)
+        if status != 0:
+            raise PolymuxError(f"bench_sum: {message}")

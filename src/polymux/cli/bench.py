@@ -1,0 +1,68 @@
+"""``polymux bench``: measure the runtime on this machine, each figure against a baseline of the same run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+
+from polymux import bench
+from polymux.bench.effort import FULL, QUICK, Effort
+from polymux.bench.report import Report
+from polymux.core.errors import PolymuxError
+
+_EXAMPLE = """\
+  issue       CPU cycles of one task issue, from Python and from C
+  roundtrip   issue and wait for an empty task, awake and after both sides have slept
+  transfer    from the application's memory into a kernel's hands, 1 MiB to 1 GiB
+  throughput  empty tasks in a second; issue cost and memory after a million tasks
+  all         all of them
+
+A benchmark starts a server of its own; one that is running is left alone, but takes cores away.
+Keep the machine idle otherwise.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure the runtime on this machine",
+        description="Measure the runtime on this machine; every figure has a baseline from the same run.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", choices=[*bench.BENCHMARKS, "all"], help="what to measure")
+    parser.add_argument("--json", action="store_true", help="print only the results, as JSON")
+    parser.add_argument(
+        "--quick", action="store_true", help="repeat little: does it run? The figures are rough"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the benchmarks and print what they found."""
+    names = list(bench.BENCHMARKS) if args.name == "all" else [args.name]
+    effort = QUICK if args.quick else FULL
+    console, progress = Console(), Console(stderr=True)
+    results = {}
+    try:
+        for name in names:
+            report = _measured(name, effort, progress)
+            results[name] = report.results
+            if not args.json:
+                report.print(console)
+                console.print()
+    except (PolymuxError, OSError) as error:
+        print(f"polymux bench: {error}", file=sys.stderr)
+        return 1
+    if args.json:
+        print(json.dumps(results if args.name == "all" else results[args.name]))
+    return 0
+
+
+def _measured(name: str, effort: Effort, console: Console) -> Report:
+    with console.status(f"{name}: starting a server") as status:
+        return bench.run(name, effort, lambda what: status.update(f"{name}: {what}"))
