@@ -42,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=8000,
         help="port to listen on; 0 takes a free one (default: %(default)s)",
     )
-    parser.add_argument("--socket", metavar="PATH", help="the Polymux server to join; it must be running")
+    parser.add_argument("--socket", metavar="PATH", help="the Polymux server to join, which must run")
     parser.add_argument("--device", metavar="ID", help="run all models on this device, such as cpu:0")
     parser.add_argument(
         "--max-body-nbytes",
@@ -81,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"serving {args.models_dir} on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
 
     try:
-        client = connect(False if args.socket else None)
-        serve(options, client, lambda: connect(False), listening)
+        serve(options, connect(None), lambda: connect(False), listening)
     except (PolymuxError, OSError) as error:
         print(f"polymux serve: {error}", file=sys.stderr)
         return 1
