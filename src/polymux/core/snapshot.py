@@ -96,8 +96,8 @@ class QueueView:
         Time that these would have gained at home, as far as it is known, in ns.
     returned_ns : int, optional
         When it last came home.
-    last_stay_ns : int, optional
-        How long its last stay at home lasted before it went away again; None: it never came back so far.
+    stays_ns : tuple of int
+        How long its last stays at home lasted, from coming back to going away again, in ns; the latest last.
     """
 
     id: QueueId
@@ -113,7 +113,7 @@ class QueueView:
     chances: int = 0
     credit_ns: int = 0
     returned_ns: int | None = None
-    last_stay_ns: int | None = None
+    stays_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ from polymux.core.snapshot import QueueState, QueueView
 from polymux.sched.fold import answer
 from polymux.sched.state import State
 
+MAX_STAYS = 5
+"""Stays at home that are remembered for each queue."""
+
 
 def apply(state: State, event: Event, decision: Decision, now: int) -> list[Decision]:
     """Enter a checked decision about `event` into `state` and return what the driver is to do."""
@@ -36,9 +39,11 @@ def _leave(event: Event, queue: QueueView, now: int) -> QueueView:
     if isinstance(event, KernelMissing | HomePossible) and event.queue == queue.id:
         if queue.home is not None:
             return queue
-        stay_ns = None if queue.returned_ns is None else now - queue.returned_ns
-        return replace(queue, home=queue.device, chances=0, credit_ns=0, last_stay_ns=stay_ns)
-    return replace(queue, home=None, returned_ns=None, last_stay_ns=None)
+        stays_ns = queue.stays_ns
+        if queue.returned_ns is not None:
+            stays_ns = (*stays_ns, now - queue.returned_ns)[-MAX_STAYS:]
+        return replace(queue, home=queue.device, chances=0, credit_ns=0, returned_ns=None, stays_ns=stays_ns)
+    return replace(queue, home=None, returned_ns=None, stays_ns=())
 
 
 def _bind(state: State, decision: Bind, now: int) -> list[Decision]:
@@ -47,7 +52,7 @@ def _bind(state: State, decision: Bind, now: int) -> list[Decision]:
     if device == queue.home:
         queue = replace(queue, home=None, returned_ns=now)
     elif device != queue.target:
-        queue = replace(queue, home=None, returned_ns=None, last_stay_ns=None)
+        queue = replace(queue, home=None, returned_ns=None, stays_ns=())
     state.put(replace(queue, state=QueueState.BOUND, stream=decision.stream, device=device, target=None))
     state.occupy(decision.stream)
     return [decision, *answer(state, queue.id, True, f"queue {queue.id} runs on {device}")]

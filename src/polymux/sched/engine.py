@@ -126,6 +126,6 @@ class Engine:
 
     def _answer_late(self, event: KernelMissing | HomePossible) -> list[Decision]:
         queue = self._state.queues.get(event.queue)
-        if queue is None:
+        if queue is None or queue.state is QueueState.CLOSING:
             return []
         return [Stay(queue.id, reason=f"it is {queue.state.value}; look again where it is bound next")]

@@ -116,7 +116,7 @@ def _migrate_requested(state: State, event: MigrateRequested) -> list[Decision]:
     problem = _migrate_problem(state, event, queue)
     if queue is None or problem is not None:
         return [Answer(event.request, False, problem or "", reason="it cannot be carried out")]
-    stays = replace(queue, home=None, chances=0, credit_ns=0, returned_ns=None, last_stay_ns=None)
+    stays = replace(queue, home=None, chances=0, credit_ns=0, returned_ns=None, stays_ns=())
     if queue.state is QueueState.BOUND and queue.device == event.device:
         state.put(stays)
         message = f"queue {queue.id} runs on {event.device} already"

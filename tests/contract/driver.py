@@ -1,0 +1,204 @@
+"""A driver of the engine without threads: does what the decisions say and insists on what a driver relies on."""
+
+from __future__ import annotations
+
+from polymux.core.decision import (
+    Answer,
+    Bind,
+    Decision,
+    FailAll,
+    FailHead,
+    Migrate,
+    Reject,
+    Revoke,
+    Stay,
+    WakeAt,
+)
+from polymux.core.device_spec import DeviceSpec, StreamSpec
+from polymux.core.event import (
+    DeviceAdded,
+    DeviceLost,
+    Event,
+    HomePossible,
+    KernelMissing,
+    MigrateRequested,
+    QueueClosed,
+    QueueOpened,
+    QueueReleased,
+)
+from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId, stream_id
+from polymux.core.snapshot import QueueState
+from polymux.core.status import TaskStatus
+from polymux.policy import registry
+from polymux.sched.engine import Engine
+from polymux.sched.recording import Step, write_header, write_step
+
+POLICIES = [*registry.names(), "pinned=cpu:1"]
+"""Every policy that is installed, and those options that change what a policy does."""
+
+
+def added(device: str, streams: int = 1) -> DeviceAdded:
+    """Make the event that a device with some streams is there."""
+    name = DeviceId(device)
+    api = device.partition(":")[0]
+    spec = DeviceSpec(name, api, f"a {api} device", 1 << 30, "host", 4, streams, (api,))
+    return DeviceAdded(spec, tuple(StreamSpec(stream_id(name, i), name) for i in range(streams)))
+
+
+def opened(queue: str, pinned: str | None = None, priority: int = 0) -> QueueOpened:
+    """Make the event that a queue was opened."""
+    session = SessionId(int(queue.partition(".")[0]))
+    return QueueOpened(
+        QueueId(queue), session, f"app{session}", priority, None if pinned is None else DeviceId(pinned)
+    )
+
+
+class Driver:
+    """Carries decisions out on dictionaries and checks each one as it comes.
+
+    Attributes
+    ----------
+    bound : dict
+        Queues that an accelerator thread holds, with its stream; until the thread lets go.
+    revoked : dict
+        Those of them that it was told to let go of.
+    open : dict
+        Queues that their application has open, with their pins.
+    closing : set
+        Bound queues that were closed; an application may have opened one of that name again meanwhile.
+    failing : set
+        Open queues whose tasks all fail.
+    streams : dict
+        Streams of devices that work, with their device.
+    asked : dict
+        Migration requests without an answer, with queue and device.
+    """
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+        self.engine = Engine(registry.load(policy))
+        self.now = 0
+        self.bound: dict[QueueId, StreamId] = {}
+        self.revoked: dict[QueueId, None] = {}
+        self.open: dict[QueueId, DeviceId | None] = {}
+        self.closing: set[QueueId] = set()
+        self.failing: set[QueueId] = set()
+        self.streams: dict[StreamId, DeviceId] = {}
+        self.asked: dict[int, tuple[QueueId, DeviceId]] = {}
+        self.recorded: list[str] = [write_header(policy)]
+
+    def send(self, event: Event, after_ns: int = 1000) -> list[Decision]:
+        """Give the engine an event, carry out what it decides, and check that nothing is forgotten."""
+        self.now += after_ns
+        self._note(event)
+        decisions = self.engine.handle(event, self.now)
+        self.recorded.append(write_step(Step(self.now, event, tuple(decisions))))
+        for decision in decisions:
+            assert getattr(decision, "reason"), f"no reason: {decision}"  # noqa: B009
+            self._carry_out(decision)
+        self._check_answers(event, decisions)
+        self._check_nothing_forgotten()
+        self._check_snapshot()
+        return decisions
+
+    def settle(self) -> None:
+        """Let every thread let go of what it was told to, until nothing moves any more."""
+        for _ in range(10_000):
+            if not self.revoked:
+                return
+            self.send(QueueReleased(next(iter(self.revoked))))
+        raise AssertionError(f"queues move for ever: {list(self.revoked)}")
+
+    def device_of(self, queue: str) -> str | None:
+        """Name the device on which a queue is bound."""
+        stream = self.bound.get(QueueId(queue))
+        return None if stream is None else str(stream.partition("/")[0])
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case DeviceAdded():
+                self.streams |= {stream.id: stream.device for stream in event.streams}
+            case DeviceLost():
+                self.streams = {s: device for s, device in self.streams.items() if device != event.device}
+            case QueueOpened():
+                self.open[event.queue] = event.pinned
+            case QueueClosed():
+                if event.queue in self.open and event.queue in self.bound:
+                    self.closing.add(event.queue)
+                self.open.pop(event.queue, None)
+                self.failing.discard(event.queue)
+            case QueueReleased():
+                self.bound.pop(event.queue, None)
+                self.closing.discard(event.queue)
+                self.revoked.pop(event.queue, None)
+            case MigrateRequested():
+                self.asked[event.request] = (event.queue, event.device)
+
+    def _carry_out(self, decision: Decision) -> None:
+        match decision:
+            case Bind():
+                self._bind(decision)
+            case Revoke():
+                assert decision.queue in self.bound, f"not bound: {decision}"
+                assert decision.queue not in self.revoked, f"revoked twice: {decision}"
+                self.revoked[decision.queue] = None
+            case FailAll():
+                assert decision.queue in self.open, f"not open: {decision}"
+                assert decision.queue not in self.bound, f"bound: {decision}"
+                assert decision.message
+                self.failing.add(decision.queue)
+            case Reject():
+                assert decision.message
+                del self.open[decision.queue]
+            case Answer():
+                queue, device = self.asked.pop(decision.request)
+                assert not decision.ok or self.device_of(queue) == device, f"not there: {decision}"
+                assert decision.message
+            case FailHead() | Stay():
+                assert decision.queue in set(self.open) - self.closing, f"not open: {decision}"
+            case WakeAt():
+                assert decision.at_ns > self.now
+            case Migrate():
+                raise AssertionError(f"a driver knows no migrations: {decision}")
+
+    def _bind(self, decision: Bind) -> None:
+        assert decision.queue in self.open, f"not open: {decision}"
+        assert decision.queue not in self.bound, f"bound twice: {decision}"
+        assert decision.stream in self.streams, f"no such stream works: {decision}"
+        assert self.open[decision.queue] in (None, self.streams[decision.stream]), (
+            f"pinned elsewhere: {decision}"
+        )
+        self.bound[decision.queue] = decision.stream
+        self.failing.discard(decision.queue)
+
+    def _check_answers(self, event: Event, decisions: list[Decision]) -> None:
+        if isinstance(event, KernelMissing | HomePossible) and event.queue in set(self.open) - self.closing:
+            answers = [d for d in decisions if getattr(d, "queue", None) == event.queue]
+            assert len(answers) == 1, f"{event} got {answers}"
+            assert isinstance(answers[0], Revoke | Stay | FailHead)
+            if isinstance(answers[0], FailHead):
+                assert isinstance(event, KernelMissing)
+                assert answers[0].status is TaskStatus.NO_DEVICE
+        moving = set(self.revoked)
+        assert all(queue in moving for queue, _ in self.asked.values()), f"never answered: {self.asked}"
+
+    def _check_nothing_forgotten(self) -> None:
+        """Every open queue is bound, or can be bound nowhere and fails its tasks; lost devices keep none."""
+        for queue, pinned in self.open.items():
+            usable = [s for s, device in self.streams.items() if pinned in (None, device)]
+            if queue not in self.bound:
+                assert not usable, f"{queue} is bound nowhere though {usable} work"
+                assert queue in self.failing, f"{queue} hangs: bound nowhere, its tasks do not fail"
+        for queue, stream in self.bound.items():
+            if queue not in self.open or queue in self.closing or stream not in self.streams:
+                assert queue in self.revoked, f"{queue} is still drained at {stream}"
+
+    def _check_snapshot(self) -> None:
+        snapshot = self.engine.snapshot()
+        assert set(snapshot.streams) == set(self.streams)
+        assert {q for q, v in snapshot.queues.items() if v.state is not QueueState.CLOSING} <= set(self.open)
+        assert not snapshot.waiting
+        for stream in snapshot.streams.values():
+            bound = [q for q, v in snapshot.queues.items() if v.stream == stream.id]
+            assert stream.queues == len(bound)
+            assert all(self.bound[q] == stream.id for q in bound)

@@ -1,0 +1,64 @@
+"""Policies are found by name: the built-in ones and those of installed packages."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from polymux.core.errors import InvalidRequest
+from polymux.policy import registry
+from polymux.policy.round_robin import RoundRobin
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    points = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in values.items())
+    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+
+
+def test_the_default_is_round_robin() -> None:
+    assert isinstance(registry.load(), RoundRobin)
+
+
+@pytest.mark.parametrize("name", registry.POLICIES)
+def test_every_policy_in_the_table_loads_under_its_own_name_and_has_a_summary(name: str) -> None:
+    assert registry.load(name).name == name  # type: ignore[attr-defined]
+    assert registry.load(name) is not registry.load(name)
+    assert len(registry.summaries()[name]) > 20
+
+
+@pytest.mark.parametrize("text", ["", "fifo", "Round_Robin", "=x", "polymux.policy.pinned:Pinned"])
+def test_an_unknown_name_is_refused_with_the_known_ones(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is unknown; give one of round_robin, least_loaded, pinned"):
+        registry.load(text)
+
+
+def test_an_option_reaches_the_policy() -> None:
+    with pytest.raises(InvalidRequest, match="takes no option, given 'cpu:0'"):
+        registry.load("round_robin=cpu:0")
+    registry.load("pinned=cpu:0")
+
+
+def test_a_policy_of_an_installed_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, mine="polymux.policy.round_robin:RoundRobin")
+    assert isinstance(registry.load("mine"), RoundRobin)
+    assert registry.names() == [*registry.POLICIES, "mine"]
+
+
+def test_an_installed_policy_cannot_replace_a_built_in_one_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, pinned="other.package:Pinned")
+    with pytest.raises(
+        InvalidRequest, match=r"twice, by polymux.policy.pinned:Pinned and other.package:Pinned"
+    ):
+        registry.load("pinned")
+
+
+@pytest.mark.parametrize("value", ["no_such_package:Policy", "polymux.policy.pinned:NoSuchPolicy"])
+def test_a_policy_that_cannot_be_loaded_is_refused_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    install(monkeypatch, broken=value)
+    with pytest.raises(
+        InvalidRequest, match=f"'broken' cannot be loaded from {value}: .*(No module|no attribute)"
+    ):
+        registry.load("broken")
