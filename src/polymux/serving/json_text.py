@@ -54,10 +54,13 @@ def parse(text: bytes | bytearray, max_depth: int) -> Any:
 
 def _parse_with_literals(data: bytes | bytearray) -> Any:
     try:
-        return json.loads(data)
+        value = json.loads(data)
+        if b"\\u" in data:  # half a surrogate pair is no text, and no answer could repeat it
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except RecursionError:
         raise RequestError(400, "the JSON is nested too deeply; send flat data instead") from None
-    except ValueError as error:  # JSONDecodeError, UnicodeDecodeError, numbers with too many digits
+    except ValueError as error:  # JSONDecodeError, UnicodeError, numbers with too many digits
         raise RequestError(400, f"the request body is not valid JSON: {error}") from None
 
 

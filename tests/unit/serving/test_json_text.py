@@ -21,6 +21,8 @@ from polymux.serving.json_text import dump, dump_array, exceeds_depth, parse
         b'{"a":NaN',
         b'{"a":nan}',
         b"1e400",
+        b'{"id":"\\ud800"}',
+        b'{"id":"\\ud800", "a": NaN}',
         b'{"a":' + b"9" * 5000 + b', "b": NaN}',
     ],
 )
