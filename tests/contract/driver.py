@@ -198,6 +198,11 @@ class Driver:
         assert set(snapshot.streams) == set(self.streams)
         assert {q for q, v in snapshot.queues.items() if v.state is not QueueState.CLOSING} <= set(self.open)
         assert not snapshot.waiting
+        for queue, view in snapshot.queues.items():
+            assert view.target is None or view.state is QueueState.REVOKING, (
+                f"{queue} moves though it is {view.state}"
+            )
+            assert view.device is None or view.device == self.bound[queue].partition("/")[0]
         for stream in snapshot.streams.values():
             bound = [q for q, v in snapshot.queues.items() if v.stream == stream.id]
             assert stream.queues == len(bound)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from polymux.core.decision import Bind, Decision
-from polymux.core.errors import InvalidRequest
+from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.event import (
     DeviceLost,
     Event,
@@ -22,7 +22,8 @@ from polymux.core.event import (
 from polymux.core.ids import DeviceId, KernelName, QueueId, StreamId
 from polymux.core.snapshot import Snapshot
 from polymux.policy.round_robin import RoundRobin
-from polymux.sched.recording import Step, read_step, write_step
+from polymux.sched.engine import Engine
+from polymux.sched.recording import Step, read_step, write_header, write_step
 from polymux.sched.replay import Replay, replay
 from tests.contract.driver import POLICIES, Driver, added, opened
 
@@ -105,6 +106,26 @@ def test_a_policy_that_is_not_a_function_of_events_is_found() -> None:
     second = replay(lines, load=lambda _: Forgetful()).difference
     assert first is not None
     assert first != second
+
+
+def test_what_a_broken_policy_left_to_do_replays_too() -> None:
+    class Broken(RoundRobin):
+        def decide(self, snapshot: Snapshot, event: Event, now: int) -> list[Decision]:
+            if isinstance(event, KernelMissing):
+                raise ZeroDivisionError
+            return super().decide(snapshot, event, now)
+
+    engine = Engine(Broken())
+    lines = [write_header("broken") + "\n"]
+    missing = KernelMissing(QueueId("1.0"), KernelName("gemm"), ())
+    for now, event in enumerate((added("cpu:0"), opened("1.0"), missing, opened("1.1"))):
+        try:
+            decisions = tuple(engine.handle(event, now))
+        except BadDecision as bad:
+            decisions = bad.decisions
+        lines.append(write_step(Step(now, event, decisions)) + "\n")
+    assert "FailHead" in lines[3]
+    assert replay(lines, load=lambda _: Broken()) == Replay("broken", steps=4)
 
 
 def test_a_last_line_that_breaks_off_is_left_out_and_said_so() -> None:

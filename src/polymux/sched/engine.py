@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from polymux.core.decision import Answer, Decision, FailHead, Stay, WakeAt
 from polymux.core.errors import BadDecision
 from polymux.core.event import Event, HomePossible, KernelMissing
-from polymux.core.snapshot import QueueState, Snapshot
+from polymux.core.ids import QueueId
+from polymux.core.snapshot import QueueState, QueueView, Snapshot
 from polymux.core.status import TaskStatus
 from polymux.policy.interface import Policy
 from polymux.sched.apply import apply
@@ -69,7 +70,8 @@ class Engine:
             For an event that cannot be (a queue opened twice, an unknown device lost); nothing changes.
         BadDecision
             If the policy raised, or decided what must not be carried out. The event is folded in, none of the
-            policy's decisions about it is; those in the error's `decisions` are to be carried out all the same.
+            policy's decisions about it is; those in the error's `decisions` are to be carried out, and recorded,
+            all the same.
             A queue that waits for a stream goes on waiting, and the next event asks the policy again.
         """
         state = self._state
@@ -94,6 +96,10 @@ class Engine:
             if not isinstance(decision, WakeAt | Answer):
                 state.remember(decision.queue, now, decision)
         return decisions
+
+    def queue(self, queue: QueueId) -> QueueView | None:
+        """Show one queue; None when it is not open. O(1)."""
+        return self._state.queues.get(queue)
 
     def snapshot(self) -> Snapshot:
         """Show the state in a snapshot that stays as it is, for status reports; O(queues)."""
@@ -121,11 +127,11 @@ class Engine:
         return []
 
     def _is_bound(self, event: KernelMissing | HomePossible) -> bool:
-        queue = self._state.queues.get(event.queue)
+        queue = self.queue(event.queue)
         return queue is not None and queue.state is QueueState.BOUND
 
     def _answer_late(self, event: KernelMissing | HomePossible) -> list[Decision]:
-        queue = self._state.queues.get(event.queue)
+        queue = self.queue(event.queue)
         if queue is None or queue.state is QueueState.CLOSING:
             return []
         return [Stay(queue.id, reason=f"it is {queue.state.value}; look again where it is bound next")]

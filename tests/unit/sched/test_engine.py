@@ -584,6 +584,12 @@ def test_what_a_policy_is_shown_cannot_be_changed() -> None:
                 value.id = "x"  # type: ignore[attr-defined]
 
 
+def test_one_queue_can_be_looked_at_without_a_snapshot_of_all() -> None:
+    driver = running("cpu:0")
+    assert driver.engine.queue(Q) == driver.engine.snapshot().queues[Q]
+    assert driver.engine.queue(QueueId("9.9")) is None
+
+
 def test_a_snapshot_for_a_report_stays_as_it_is() -> None:
     driver = running("cpu:0")
     snapshot = driver.engine.snapshot()
