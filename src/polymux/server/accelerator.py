@@ -1,0 +1,261 @@
+"""The accelerator thread of one stream: takes tasks from the queues bound to it and sees each to its end."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from polymux.core.device_spec import DeviceSpec, StreamSpec
+from polymux.core.event import DeviceLost, Event, HomePossible, KernelMissing, MigrateRequested, QueueReleased
+from polymux.core.ids import DeviceId, KernelName
+from polymux.core.status import TaskStatus
+from polymux.device.protocol import LaunchError, Stream
+from polymux.segment import TaskRecord, Worker
+from polymux.server.arguments import Ref, check_buffers, check_scalars
+from polymux.server.execution import BoundQueue, Execution, Ready, as_launch_error, is_reserved, run_reserved
+from polymux.server.isolation import Isolation
+from polymux.server.kernels import Kernel
+from polymux.server.measurement import Measurements
+from polymux.server.placement import HOST
+from polymux.server.session import TaskQueue
+
+LOST_AFTER = 3
+"""Tasks in a row that fail with DEVICE_FAILED before the device counts as lost."""
+
+Post = Callable[[Event], None]
+Drop = Callable[[TaskQueue, str], None]
+Wish = Callable[[MigrateRequested, Callable[[bool], None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices, as accelerator threads need to know each other's."""
+
+    devices: tuple[DeviceSpec, ...]
+    locations: dict[DeviceId, int]
+
+    def having(self, kernel: Kernel) -> tuple[DeviceId, ...]:
+        """Devices that have an implementation of a kernel."""
+        return tuple(device.id for device in self.devices if kernel.api_for(device.apis) is not None)
+
+    def wished(self, hint: int) -> DeviceId | None:
+        """Device of a task's hint (its number plus one); None: there is none of that number."""
+        return self.devices[hint - 1].id if 0 < hint <= len(self.devices) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Whom an accelerator thread tells what."""
+
+    post: Post
+    """An event to the scheduler."""
+    wish: Wish
+    """A migration that a task's hint asks for, and what to do when it is answered."""
+    drop: Drop
+    """A queue whose client breaks the rules of the ring."""
+
+
+class Accelerator:
+    """One stream, its thread and the queues bound to it.
+
+    Notes
+    -----
+    `bind`, `unbind`, `resume` and `fail_head` are the scheduler thread's; everything else runs in this thread.
+    """
+
+    def __init__(
+        self,
+        spec: StreamSpec,
+        device: DeviceSpec,
+        stream: Stream,
+        worker: Worker,
+        execution: Execution,
+        isolation: Isolation,
+        measurements: Measurements,
+        machine: Machine,
+        callbacks: Callbacks,
+    ) -> None:
+        self.spec = spec
+        self.device = device
+        self.worker = worker
+        self._stream = stream
+        self._execution = execution
+        self._isolation = isolation
+        self._measurements = measurements
+        self._machine = machine
+        self._callbacks = callbacks
+        self._location = machine.locations[device.id]
+        self._bound: dict[str, BoundQueue] = {}
+        self._failures = 0
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name=f"polymux-{spec.id}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask the thread to end at the next task boundary."""
+        self._ending = True
+        self.worker.wake()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for its end; False when it still runs a task."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def bind(self, queue: TaskQueue) -> None:
+        """Let the thread take tasks from a queue; `SegmentError` when its ring is closed."""
+        bound = BoundQueue(queue, queue.session.kernels.version)
+        self._bound[queue.id] = bound
+        native = queue.home is None  # away from home each task is looked at: it may be able to run there
+        self.worker.bind(queue.session.segment, queue.index, queue.id, queue.priority, native)
+
+    def queues(self) -> list[TaskQueue]:
+        """List the queues bound here."""
+        return [bound.queue for bound in list(self._bound.values())]
+
+    # ---- in the thread ----
+
+    def _run(self) -> None:
+        try:
+            self._stream.bind_thread()
+        except Exception as error:
+            self._callbacks.post(DeviceLost(self.device.id, f"its thread cannot be set up: {error}"))
+        while True:
+            kind, value = self.worker.next()
+            if kind == "task":
+                self._take(value)
+            elif kind == "released":
+                self._released(*value)
+            elif kind == "violation":
+                queue, message = value
+                self._callbacks.drop(self._bound[queue].queue, message)
+            elif self._ending:
+                return
+
+    def _released(self, queue: str, tasks: int, busy_ns: int) -> None:
+        bound = self._bound.pop(queue, None)
+        if bound is not None:
+            bound.queue.tasks += tasks
+            bound.queue.busy_ns += busy_ns
+            self._callbacks.post(QueueReleased(bound.queue.id))
+
+    def _take(self, task: TaskRecord) -> None:
+        bound = self._bound[task.queue]
+        try:
+            if not self._carry_out(bound, task):
+                return
+            failure = None
+        except Exception as error:
+            if not isinstance(error, LaunchError):
+                traceback.print_exc()
+            failure = as_launch_error(error)
+        if failure is None:
+            self._failures = 0
+            self.worker.complete(task, TaskStatus.OK)
+            return
+        self.worker.complete(task, failure.code, self._story(bound, task, failure))
+        self._count_failure(failure)
+
+    def _carry_out(self, bound: BoundQueue, task: TaskRecord) -> bool:
+        """Run a task; False when it was put back for a decision."""
+        fault = task.fault
+        if fault is not None:
+            raise LaunchError(TaskStatus(task.status), fault)
+        kernel_id = task.kernel_id
+        refs = task.refs
+        if is_reserved(kernel_id):
+            run_reserved(self._execution, bound, kernel_id, refs)
+            return True
+        ready = self._execution.ready(bound, kernel_id)
+        if ready is None:
+            return self._look_elsewhere(bound, task, kernel_id)
+        if bound.queue.home is not None and self._asks_for_home(bound, task, ready, refs):
+            return False
+        if task.device_hint and self._asks_for_wish(bound, task, ready):
+            return False
+        if ready.isolated is not None:
+            return self._run_isolated(bound, task, ready, refs)
+        self._execution.launch(bound, ready, task, refs)
+        return True
+
+    def _run_isolated(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
+        session = bound.queue.session
+        check_buffers(ready.kernel.spec, refs)
+        scalars = check_scalars(ready.kernel.spec, task.args)
+        if not self._isolation.is_ready(session, ready):
+            self.worker.put_back(task)
+            self._isolation.make_ready(bound, ready)
+            return False
+        if any(ref[7] != HOST for ref in refs):
+            self._execution.bring(session, bound.queue, refs, HOST)
+        shapes = self._isolation.run(session, ready, refs, scalars)
+        if shapes is not None:
+            self._execution.report_shapes(ready, session, refs, shapes)
+        return True
+
+    def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:
+        kernel = bound.queue.session.kernels.by_id(kernel_id)
+        assert kernel is not None
+        self.worker.put_back(task)
+        devices = self._machine.having(kernel)
+        self._callbacks.post(KernelMissing(bound.queue.id, KernelName(kernel.spec.name), devices))
+        return False
+
+    def _asks_for_home(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
+        queue = bound.queue
+        home = queue.home
+        if home is None or home not in self._machine.having(ready.kernel):
+            return False
+        if queue.looked_home:
+            queue.looked_home = False
+            return False
+        self.worker.put_back(task)
+        away: dict[int, int] = {}
+        for ref in refs:
+            away[ref[7]] = away.get(ref[7], 0) + ref[6]
+        self._callbacks.post(
+            HomePossible(
+                queue.id,
+                KernelName(ready.kernel.spec.name),
+                self._measurements.transfer_ns(away, self._machine.locations[home]),
+                self._measurements.gain_ns(ready.kernel.id, self.device.id, home),
+            )
+        )
+        return True
+
+    def _asks_for_wish(self, bound: BoundQueue, task: TaskRecord, ready: Ready) -> bool:
+        """Have the queue moved to the device that a task wishes for; it runs here when that is refused."""
+        wished = self._machine.wished(task.device_hint)
+        if wished is None:
+            raise LaunchError(
+                TaskStatus.BAD_ARGUMENT,
+                f"it wishes for device number {task.device_hint - 1}, there are {len(self._machine.devices)}",
+            )
+        queue = bound.queue
+        unable = queue.pinned is not None or wished not in self._machine.having(ready.kernel)
+        if wished == self.device.id or unable or bound.settled_wish == task.sequence:
+            return False
+        bound.settled_wish = task.sequence
+        self.worker.put_back(task)
+        resume = self.worker.resume
+        self._callbacks.wish(
+            MigrateRequested(queue.id, wished, 0), lambda ok: None if ok else resume(queue.id)
+        )
+        return True
+
+    def _story(self, bound: BoundQueue, task: TaskRecord, failure: LaunchError) -> str:
+        kernel = bound.queue.session.kernels.by_id(task.kernel_id)
+        name = repr(kernel.spec.name) if kernel is not None else str(task.kernel_id)
+        return f"kernel {name} on {self.device.id}: {failure.message}"
+
+    def _count_failure(self, failure: LaunchError) -> None:
+        if failure.code is not TaskStatus.DEVICE_FAILED:
+            return
+        self._failures += 1
+        if self._failures == LOST_AFTER:
+            reason = f"{LOST_AFTER} tasks in a row failed, the last one with: {failure.message}"
+            self._callbacks.post(DeviceLost(self.device.id, reason))

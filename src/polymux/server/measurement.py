@@ -1,0 +1,66 @@
+"""Running means of what launches and copies took, for the estimates that the policies get."""
+
+from __future__ import annotations
+
+from polymux.core.ids import DeviceId
+from polymux.server.transfer import Transfer
+
+WEIGHT = 0.125
+"""Of the newest measurement."""
+
+
+class Measurements:
+    """Updated and read by several threads; an update of a mean that is lost does no harm."""
+
+    def __init__(self) -> None:
+        self._launch_ns: dict[tuple[DeviceId, int], float] = {}
+        self._ns_per_byte: dict[tuple[int, bool], float] = {}
+        self._copied_nbytes: dict[tuple[int, bool], int] = {}
+
+    def launched(self, device: DeviceId, kernel_id: int, duration_ns: int) -> None:
+        """Take the duration of one launch into account."""
+        key = (device, kernel_id)
+        mean = self._launch_ns.get(key)
+        self._launch_ns[key] = duration_ns if mean is None else mean + WEIGHT * (duration_ns - mean)
+
+    def copied(self, transfer: Transfer) -> None:
+        """Take one copy into account."""
+        if transfer.nbytes == 0:
+            return
+        key = (transfer.location, transfer.into)
+        self._copied_nbytes[key] = self._copied_nbytes.get(key, 0) + transfer.nbytes
+        newest = (transfer.end_ns - transfer.start_ns) / transfer.nbytes
+        mean = self._ns_per_byte.get(key)
+        self._ns_per_byte[key] = newest if mean is None else mean + WEIGHT * (newest - mean)
+
+    def copied_nbytes(self, location: int) -> tuple[int, int]:
+        """Bytes copied into a device's memory and out of it so far."""
+        return self._copied_nbytes.get((location, True), 0), self._copied_nbytes.get((location, False), 0)
+
+    def gain_ns(self, kernel_id: int, here: DeviceId, there: DeviceId) -> int | None:
+        """Estimate by how much a kernel is faster elsewhere; None: it has not run on both."""
+        at_here = self._launch_ns.get((here, kernel_id))
+        at_there = self._launch_ns.get((there, kernel_id))
+        return None if at_here is None or at_there is None else round(at_here - at_there)
+
+    def transfer_ns(self, nbytes_by_location: dict[int, int], to: int) -> int | None:
+        """Estimate the time to bring data to a memory; None: such a copy was never made.
+
+        Parameters
+        ----------
+        nbytes_by_location : dict
+            Where how many bytes are now; 0 is the host.
+        to : int
+            Where they are needed.
+        """
+        total = 0.0
+        for location, nbytes in nbytes_by_location.items():
+            legs = [] if location == to else [(location, False), (to, True)]
+            for leg in legs:
+                if leg[0] == 0:
+                    continue
+                cost = self._ns_per_byte.get(leg)
+                if cost is None:
+                    return None
+                total += cost * nbytes
+        return round(total)

@@ -1,0 +1,59 @@
+"""What a running server consists of, for the operations that clients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import monotonic_ns
+
+from polymux.core.device_spec import AbsentDevice
+from polymux.core.ids import SessionId
+from polymux.device.protocol import Device
+from polymux.server.accelerator import Accelerator, Machine
+from polymux.server.grants import Grants
+from polymux.server.kernels import KernelDirectory
+from polymux.server.measurement import Measurements
+from polymux.server.options import RuntimeOptions
+from polymux.server.request import Request
+from polymux.server.residency import Residency
+from polymux.server.scheduling import Scheduler
+from polymux.server.session import Session
+
+
+@dataclass(slots=True)
+class Parts:
+    """The server's parts.
+
+    Notes
+    -----
+    `sessions` is changed by the I/O thread only. `slow` runs what would hold that thread up.
+    """
+
+    options: RuntimeOptions
+    devices: tuple[Device, ...]
+    absent: tuple[AbsentDevice, ...]
+    machine: Machine
+    directory: KernelDirectory
+    residency: Residency
+    measurements: Measurements
+    grants: Grants
+    scheduler: Scheduler
+    accelerators: tuple[Accelerator, ...]
+    slow: ThreadPoolExecutor
+    stop: Callable[[], None]
+    sessions: dict[SessionId, Session] = field(default_factory=dict)
+    next_session: int = 1
+    started_ns: int = field(default_factory=monotonic_ns)
+    socket: str = ""
+
+    def later(self, request: Request, work: Callable[[], None]) -> None:
+        """Do in a thread of its own what answers a request; a failure is its answer."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                request.fail(error)
+
+        self.slow.submit(run)

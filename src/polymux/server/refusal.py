@@ -1,0 +1,66 @@
+"""Ends the tasks of queues that no device may run: each gets the status and the reason at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from polymux.core.status import TaskStatus
+from polymux.segment import Worker
+from polymux.server.session import TaskQueue
+
+
+class Refusal:
+    """A thread that takes tasks only to complete them with an error.
+
+    Parameters
+    ----------
+    released : callable
+        Told when it has let go of a queue.
+    """
+
+    def __init__(self, released: Callable[[TaskQueue], None]) -> None:
+        self.worker = Worker(0, None, spin_ns=0)
+        self._released = released
+        self._reasons: dict[str, tuple[TaskStatus, str]] = {}
+        self._queues: dict[str, TaskQueue] = {}
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="polymux-refusal", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread."""
+        self._ending = True
+        self.worker.wake()
+        self._thread.join()
+
+    def holds(self, queue: TaskQueue) -> bool:
+        """Whether it has a queue."""
+        return queue.id in self._queues
+
+    def take(self, queue: TaskQueue, status: TaskStatus, message: str) -> None:
+        """Complete the tasks of a queue, present and future, with a status."""
+        self._reasons[queue.id] = (status, message)
+        if queue.id not in self._queues:
+            self._queues[queue.id] = queue
+            self.worker.bind(queue.session.segment, queue.index, queue.id, 0, False)
+
+    def let_go(self, queue: TaskQueue) -> None:
+        """Give a queue back at the next task boundary; `released` is called then."""
+        self.worker.unbind(queue.id)
+
+    def _run(self) -> None:
+        while True:
+            kind, value = self.worker.next()
+            if kind == "task":
+                status, message = self._reasons[value.queue]
+                self.worker.complete(value, status, message)
+            elif kind == "released":
+                queue = self._queues.pop(value[0])
+                del self._reasons[value[0]]
+                self._released(queue)
+            elif kind == "woken" and self._ending:
+                return

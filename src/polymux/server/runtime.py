@@ -1,0 +1,273 @@
+"""The runtime: all accelerators of a machine behind one set of threads; alone in a process, or inside an application.
+
+Threads: one for I/O, one for the scheduler, one per stream, one that ends the tasks of queues without a device, and a
+few for requests that take long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from polymux.core.device_spec import AbsentDevice
+from polymux.core.errors import InvalidRequest
+from polymux.core.event import DeviceAdded
+from polymux.core.ids import SessionId, StreamId
+from polymux.device.blas import hold_blas_threads
+from polymux.device.protocol import Device
+from polymux.device.registry import close_all, discover
+from polymux.policy import registry
+from polymux.sched.engine import Engine
+from polymux.segment import NativeTable, call_native
+from polymux.server.accelerator import Callbacks, Wish
+from polymux.server.admin_operations import admin_operations
+from polymux.server.client_operations import client_operations, end_session
+from polymux.server.grants import Grants
+from polymux.server.kernel_loading import load_directory
+from polymux.server.kernels import KernelDirectory
+from polymux.server.listening import Listener
+from polymux.server.machine_setup import add_memories, make_accelerators, make_machine
+from polymux.server.measurement import Measurements
+from polymux.server.options import RuntimeOptions
+from polymux.server.parts import Parts
+from polymux.server.reactor import Client, Reactor
+from polymux.server.recording import Recorder
+from polymux.server.registration import registration_operations
+from polymux.server.request import Operation
+from polymux.server.residency import Residency
+from polymux.server.scheduling import Scheduler
+from polymux.server.session import TaskQueue
+from polymux.server.sharing_operations import sharing_operations
+from polymux.server.tracing import Tracer
+from polymux.server.transfer import Transfer
+
+SLOW_THREADS = 4
+END_TIMEOUT_S = 5.0
+"""How long the end of the runtime waits for a kernel that runs."""
+
+
+class Runtime:
+    """All accelerators, and the clients that share them.
+
+    Parameters
+    ----------
+    options : RuntimeOptions
+    stop : callable, optional
+        Called when a client asks for the end (``polymux down``); without it such a request is refused.
+
+    Raises
+    ------
+    ConfigError, DeviceUnavailable, InvalidRequest
+        When what the options ask for is not possible; nothing stays open.
+    """
+
+    def __init__(self, options: RuntimeOptions | None = None, stop: Callable[[], None] | None = None) -> None:
+        self._options = options or RuntimeOptions()
+        self._stop = stop or _refuse_to_stop
+        self._listeners: list[Listener] = []
+        self._closed = False
+        with contextlib.ExitStack() as undo:
+            undo.callback(hold_blas_threads())
+            engine = Engine(registry.load(self._options.policy))
+            natives = NativeTable()
+            directory = load_directory(self._options.kernels, natives)
+            devices, absent = discover(self._options.devices, native_caller=call_native)
+            undo.callback(close_all, devices)
+            self._recorder = Recorder(self._options.record, self._options.policy)
+            undo.callback(self._recorder.close)
+            self._parts = self._assemble(devices, absent, directory, natives, engine)
+            self._tracer = self._make_tracer()
+            self._close_devices = undo.pop_all()
+        self._reactor = Reactor(_operations(self._parts), self._client_gone)
+
+    @property
+    def parts(self) -> Parts:
+        """What it consists of."""
+        return self._parts
+
+    def start(self) -> Runtime:
+        """Start all threads; returns the runtime itself."""
+        parts = self._parts
+        parts.scheduler.start()
+        for accelerator in parts.accelerators:
+            parts.scheduler.add(accelerator)
+            accelerator.start()
+        for spec in parts.machine.devices:
+            streams = tuple(other.spec for other in parts.accelerators if other.device.id == spec.id)
+            parts.scheduler.post(DeviceAdded(spec, streams))
+        if self._tracer is not None:
+            self._tracer.start()
+        self._reactor.start()
+        return self
+
+    def listen(self, path: Path) -> None:
+        """Accept clients at a socket path.
+
+        Raises
+        ------
+        AddressInUseError, InvalidRequest, PermissionDenied
+            When the path cannot be had; see `Listener`.
+        """
+        listener = Listener(path)
+        if self._options.allow_uids:
+            listener.allow_everybody()
+        self._listeners.append(listener)
+        self._parts.socket = str(path)
+        self._reactor.listen(listener.socket)
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve the client at the other end of a connected SOCK_SEQPACKET socket, which is the runtime's now."""
+        self._reactor.adopt(sock)
+
+    def connect_pair(self) -> socket.socket:
+        """Make a connection to this runtime for a client in the same process.
+
+        Returns
+        -------
+        socket.socket
+            The client's end, for ``polymux.Client(fd=sock.detach())``.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.adopt(ours)
+        return theirs
+
+    def close(self) -> None:
+        """End all sessions and threads and give the devices back; calling it again is fine.
+
+        Notes
+        -----
+        Waits for the tasks that run, at most `END_TIMEOUT_S`; a kernel that takes longer is left to the end of the
+        process, with its device.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        for listener in self._listeners:
+            self._reactor.stop_listening(listener.socket)
+            listener.close()
+        self._reactor.end()
+        parts = self._parts
+        parts.scheduler.settle(END_TIMEOUT_S)
+        for accelerator in parts.accelerators:
+            accelerator.end()
+        ended = all(accelerator.join(END_TIMEOUT_S) for accelerator in parts.accelerators)
+        parts.scheduler.end()
+        parts.slow.shutdown(wait=ended, cancel_futures=not ended)
+        if self._tracer is not None:
+            self._tracer.close()
+        if ended:
+            self._close_devices.close()
+        else:
+            self._recorder.close()
+
+    def __enter__(self) -> Runtime:
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _assemble(
+        self,
+        devices: list[Device],
+        absent: list[AbsentDevice],
+        directory: KernelDirectory,
+        natives: NativeTable,
+        engine: Engine,
+    ) -> Parts:
+        measurements = Measurements()
+        residency = Residency(self._copied)
+        machine = make_machine(devices)
+        add_memories(devices, machine, residency)
+        scheduler = Scheduler(engine, self._recorder.record, self._moved)
+        callbacks = Callbacks(scheduler.post, _wish(scheduler), self._violated)
+        accelerators = make_accelerators(
+            devices,
+            self._options.devices,
+            machine,
+            natives,
+            residency,
+            measurements,
+            callbacks,
+            self._options.trace is not None,
+        )
+        return Parts(
+            self._options,
+            tuple(devices),
+            tuple(absent),
+            machine,
+            directory,
+            residency,
+            measurements,
+            Grants(residency),
+            scheduler,
+            tuple(accelerators),
+            ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="polymux-slow"),
+            self._stop,
+        )
+
+    def _make_tracer(self) -> Tracer | None:
+        if self._options.trace is None:
+            return None
+        return Tracer(self._options.trace, self._parts.accelerators, self._kernel_name)
+
+    def _copied(self, transfer: Transfer) -> None:
+        self._parts.measurements.copied(transfer)
+        if self._tracer is not None:
+            self._tracer.copied(transfer)
+
+    def _moved(self, queue: TaskQueue, old: StreamId, new: StreamId) -> None:
+        if self._tracer is not None:
+            self._tracer.moved(queue, old, new)
+
+    def _kernel_name(self, queue: str, kernel_id: int) -> str:
+        session = self._parts.sessions.get(SessionId(int(queue.partition(".")[0])))
+        kernel = (
+            session.kernels.by_id(kernel_id)
+            if session is not None
+            else self._parts.directory.by_id(kernel_id)
+        )
+        return f"kernel {kernel_id}" if kernel is None else kernel.spec.name
+
+    def _violated(self, queue: TaskQueue, message: str) -> None:
+        session = queue.session
+        print(f"polymux: {session.owner.name} is dropped: queue {queue.id}: {message}", file=sys.stderr)
+        self._reactor.drop_session(session)
+
+    def _client_gone(self, client: Client) -> None:
+        if client.session is not None:
+            end_session(self._parts, client.session)
+
+
+def start_inside() -> tuple[int, Callable[[], None]]:
+    """Start a runtime inside this process for one client.
+
+    Returns
+    -------
+    fd : int
+        A connected socket for the client, which owns it.
+    stop : callable
+        Ends the runtime.
+    """
+    runtime = Runtime().start()
+    return runtime.connect_pair().detach(), runtime.close
+
+
+def _operations(parts: Parts) -> dict[str, Operation]:
+    return {
+        **client_operations(parts),
+        **registration_operations(parts),
+        **sharing_operations(parts),
+        **admin_operations(parts),
+    }
+
+
+def _wish(scheduler: Scheduler) -> Wish:
+    return lambda event, answered: scheduler.ask_to_migrate(event, lambda ok, _: answered(ok))
+
+
+def _refuse_to_stop() -> None:
+    raise InvalidRequest("this runtime lives inside an application and ends with it")

@@ -1,0 +1,322 @@
+"""The scheduler thread: gives events to the engine, one at a time, and carries its decisions out."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from time import monotonic_ns
+
+from polymux.core.decision import (
+    Answer,
+    Bind,
+    Decision,
+    FailAll,
+    FailHead,
+    Reject,
+    Revoke,
+    Stay,
+    WakeAt,
+)
+from polymux.core.errors import BadDecision, InvalidRequest
+from polymux.core.event import (
+    Event,
+    HomePossible,
+    KernelMissing,
+    LoadReported,
+    MigrateRequested,
+    QueueClosed,
+    QueueOpened,
+    QueueReleased,
+    StreamLoad,
+    Tick,
+)
+from polymux.core.ids import QueueId, StreamId
+from polymux.core.snapshot import Snapshot
+from polymux.core.status import TaskStatus
+from polymux.sched.engine import Engine
+from polymux.sched.recording import Step
+from polymux.segment import SegmentError
+from polymux.server.accelerator import Accelerator
+from polymux.server.refusal import Refusal
+from polymux.server.session import TaskQueue
+
+Done = Callable[[Sequence[Decision]], None]
+Answered = Callable[[bool, str], None]
+
+
+class Scheduler:
+    """Owns the engine; everything but `post`, `call` and `ask_to_migrate` runs in its thread.
+
+    Parameters
+    ----------
+    engine : Engine
+    record : callable
+        Told of every step.
+    moved : callable
+        Told when a queue is bound to another device than before: queue, old and new stream.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        record: Callable[[Step], None],
+        moved: Callable[[TaskQueue, StreamId, StreamId], None],
+    ) -> None:
+        self._engine = engine
+        self._record = record
+        self._moved = moved
+        self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._accelerators: dict[StreamId, Accelerator] = {}
+        self._refusal = Refusal(self._refusal_released)
+        self._queues: dict[QueueId, TaskQueue] = {}
+        self._where: dict[QueueId, Accelerator] = {}
+        self._last: dict[QueueId, Accelerator] = {}
+        self._after_refusal: dict[QueueId, Accelerator] = {}
+        self._requests: dict[int, Answered] = {}
+        self._next_request = 1
+        self._wake_ups: list[int] = []
+        self._busy_ns: dict[StreamId, int] = {}
+        self._settled: threading.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="polymux-scheduler", daemon=True)
+
+    # ---- from any thread ----
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._refusal.start()
+        self._thread.start()
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until no queue is open any more; False when a task still runs after that time."""
+        settled = threading.Event()
+
+        def watch() -> None:
+            self._settled = settled
+            self._notice_settled()
+
+        self._inbox.put(watch)
+        return settled.wait(timeout_s)
+
+    def end(self) -> None:
+        """End the thread after what has been posted so far."""
+        self._inbox.put(None)
+        self._thread.join()
+        self._refusal.end()
+
+    def post(self, event: Event) -> None:
+        """Let the engine handle an event."""
+        self._inbox.put(lambda: self._handle(event))
+
+    def add(self, accelerator: Accelerator) -> None:
+        """Make a stream's thread known, before its device is added."""
+        self._inbox.put(lambda: self._accelerators.__setitem__(accelerator.spec.id, accelerator))
+
+    def open(self, task_queue: TaskQueue, done: Callable[[str | None], None]) -> None:
+        """Open a queue; `done` gets None, or why it is refused."""
+        self._inbox.put(lambda: self._open(task_queue, done))
+
+    def close(self, task_queue: TaskQueue, closed: Callable[[], None]) -> None:
+        """Close a queue; `closed` is called when no thread looks at its ring any more."""
+        self._inbox.put(lambda: self._close(task_queue, closed))
+
+    def ask_to_migrate(self, event: MigrateRequested, answered: Answered) -> None:
+        """Ask for a migration; the event's request number is chosen here."""
+        self._inbox.put(lambda: self._ask_to_migrate(event, answered))
+
+    def call(self, function: Callable[[Snapshot], None]) -> None:
+        """Call a function in the scheduler thread with a snapshot."""
+        self._inbox.put(lambda: function(self._engine.snapshot()))
+
+    # ---- in the thread ----
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work: Callable[[], object] | None = self._inbox.get(timeout=self._seconds_to_wake_up())
+            except queue.Empty:
+                heapq.heappop(self._wake_ups)
+                work = self._tick
+            if work is None:
+                return
+            try:
+                work()
+            except Exception:  # a defect must not end the thread that everybody waits for
+                traceback.print_exc()
+
+    def _tick(self) -> None:
+        self._handle(Tick())
+
+    def _seconds_to_wake_up(self) -> float | None:
+        return max(0.0, (self._wake_ups[0] - monotonic_ns()) / 1e9) if self._wake_ups else None
+
+    def _handle(self, event: Event) -> list[Decision]:
+        if isinstance(event, QueueReleased):
+            self._where.pop(event.queue, None)
+        now = monotonic_ns()
+        try:
+            decisions = self._engine.handle(event, now)
+        except BadDecision as error:
+            traceback.print_exc()
+            return self._answer_bad_decision(event, str(error))
+        self._record(Step(now, event, tuple(decisions)))
+        for decision in decisions:
+            self._carry_out(decision, event)
+        if isinstance(event, QueueReleased):
+            self._finish_if_closed(event.queue)
+        return decisions
+
+    def _carry_out(self, decision: Decision, event: Event) -> None:
+        match decision:
+            case Bind():
+                self._bind(decision)
+            case Revoke():
+                self._revoke(decision.queue)
+            case Stay():
+                self._stay(decision.queue, isinstance(event, HomePossible))
+            case FailHead():
+                if decision.queue in self._where:
+                    self._where[decision.queue].worker.fail_head(
+                        decision.queue, decision.status, decision.message
+                    )
+            case FailAll():
+                if decision.queue in self._queues:
+                    self._refusal.take(self._queues[decision.queue], decision.status, decision.message)
+            case WakeAt():
+                heapq.heappush(self._wake_ups, decision.at_ns)
+            case Answer():
+                answered = self._requests.pop(decision.request, None)
+                if answered is not None:
+                    answered(decision.ok, decision.message)
+
+    def _bind(self, decision: Bind) -> None:
+        task_queue = self._queues.get(decision.queue)
+        if task_queue is None:
+            return
+        accelerator = self._accelerators[decision.stream]
+        task_queue.home = self._engine.snapshot().queues[decision.queue].home
+        if self._refusal.holds(task_queue):
+            self._after_refusal[task_queue.id] = accelerator
+            self._refusal.let_go(task_queue)
+        else:
+            self._bind_now(task_queue, accelerator)
+
+    def _bind_now(self, task_queue: TaskQueue, accelerator: Accelerator) -> None:
+        try:
+            accelerator.bind(task_queue)
+        except SegmentError:  # its ring is gone: nobody waits for it
+            self.post(QueueReleased(task_queue.id))
+            return
+        self._where[task_queue.id] = accelerator
+        last = self._last.get(task_queue.id)
+        self._last[task_queue.id] = accelerator
+        if last is not None and last.device.id != accelerator.device.id:
+            task_queue.migrations += 1
+            self._moved(task_queue, last.spec.id, accelerator.spec.id)
+
+    def _revoke(self, queue_id: QueueId) -> None:
+        if self._after_refusal.pop(queue_id, None) is not None:
+            self.post(QueueReleased(queue_id))
+        elif queue_id in self._where:
+            self._where[queue_id].worker.unbind(queue_id)
+
+    def _stay(self, queue_id: QueueId, looked_home: bool) -> None:
+        if queue_id in self._where:
+            self._queues[queue_id].looked_home = looked_home
+            self._where[queue_id].worker.resume(queue_id)
+
+    def _refusal_released(self, task_queue: TaskQueue) -> None:
+        def go_on() -> None:
+            accelerator = self._after_refusal.pop(task_queue.id, None)
+            if accelerator is not None and not task_queue.closing:
+                self._bind_now(task_queue, accelerator)
+            else:
+                self._finish_if_closed(task_queue.id)
+
+        self._inbox.put(go_on)
+
+    def _open(self, task_queue: TaskQueue, done: Callable[[str | None], None]) -> None:
+        self._queues[task_queue.id] = task_queue
+        session = task_queue.session
+        event = QueueOpened(task_queue.id, session.id, session.name, task_queue.priority, task_queue.pinned)
+        try:
+            self._handle(LoadReported(self._loads()))
+            decisions = self._handle(event)
+            refused = next((decision.message for decision in decisions if isinstance(decision, Reject)), None)
+        except InvalidRequest as error:
+            refused = str(error)
+        if refused is not None:
+            self._forget(task_queue)
+        done(refused)
+
+    def _close(self, task_queue: TaskQueue, closed: Callable[[], None]) -> None:
+        if task_queue.id not in self._queues:
+            closed()
+            return
+        task_queue.closed.append(closed)
+        if task_queue.closing:
+            return
+        task_queue.closing = True
+        self._handle(QueueClosed(task_queue.id))
+        if self._refusal.holds(task_queue):
+            self._refusal.let_go(task_queue)
+        else:
+            self._finish_if_closed(task_queue.id)
+
+    def _finish_if_closed(self, queue_id: QueueId) -> None:
+        task_queue = self._queues.get(queue_id)
+        if task_queue is None or not task_queue.closing or queue_id in self._where:
+            return
+        self._forget(task_queue)
+        for closed in task_queue.closed:
+            closed()
+
+    def _forget(self, task_queue: TaskQueue) -> None:
+        del self._queues[task_queue.id]
+        self._last.pop(task_queue.id, None)
+        self._after_refusal.pop(task_queue.id, None)
+        task_queue.session.segment.close_queue(task_queue.index)
+        task_queue.session.queues.pop(task_queue.index, None)
+        self._notice_settled()
+
+    def _notice_settled(self) -> None:
+        if self._settled is not None and not self._queues:
+            self._settled.set()
+
+    def _ask_to_migrate(self, event: MigrateRequested, answered: Answered) -> None:
+        request = self._next_request
+        self._next_request += 1
+        self._requests[request] = answered
+        self._handle(MigrateRequested(event.queue, event.device, request))
+
+    def _loads(self) -> dict[StreamId, StreamLoad]:
+        loads = {}
+        for stream, accelerator in self._accelerators.items():
+            busy_ns = accelerator.worker.stats()["busy_ns"]
+            queues = accelerator.queues()
+            pending = sum(_pending(task_queue) for task_queue in queues)
+            loads[stream] = StreamLoad(pending, busy_ns - self._busy_ns.get(stream, 0), len(queues))
+            self._busy_ns[stream] = busy_ns
+        return loads
+
+    def _answer_bad_decision(self, event: Event, story: str) -> list[Decision]:
+        """See to it that nobody waits for a decision that a broken policy did not make."""
+        match event:
+            case QueueOpened():
+                self._engine.handle(QueueClosed(event.queue), monotonic_ns())
+                return [Reject(event.queue, f"the policy failed: {story}")]
+            case KernelMissing() | HomePossible() if event.queue in self._where:
+                message = f"the policy failed: {story}"
+                self._where[event.queue].worker.fail_head(event.queue, TaskStatus.NO_DEVICE, message)
+            case MigrateRequested() if event.request in self._requests:
+                self._requests.pop(event.request)(False, f"the policy failed: {story}")
+        return []
+
+
+def _pending(task_queue: TaskQueue) -> int:
+    try:
+        return int(task_queue.session.segment.pending(task_queue.index))
+    except SegmentError:
+        return 0

@@ -1,0 +1,170 @@
+"""What the server tells about itself: devices, streams, applications, queues, kernels; as data for JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from time import monotonic_ns
+from typing import Any
+
+from polymux.core.device_spec import DeviceSpec
+from polymux.core.kernel_spec import KernelSpec
+from polymux.core.snapshot import Snapshot
+from polymux.segment import SegmentError
+from polymux.server.kernels import Kernel
+from polymux.server.ledger import Usage
+from polymux.server.parts import Parts
+from polymux.server.placement import HOST
+from polymux.server.session import Session, TaskQueue
+
+Json = dict[str, Any]
+Describe = Callable[[Snapshot], Json]
+
+
+def status(parts: Parts, snapshot: Snapshot) -> Json:
+    """Describe everything that changes."""
+    usage = parts.residency.usage()
+    sessions = list(parts.sessions.values())
+    return {
+        "server": {
+            "version": version("polymux"),
+            "pid": os.getpid(),
+            "socket": parts.socket,
+            "policy": parts.options.policy,
+            "uptime_ns": monotonic_ns() - parts.started_ns,
+            "now_ns": monotonic_ns(),
+            "grants": len(parts.grants),
+        },
+        "devices": devices(parts, snapshot, usage),
+        "absent": absent(parts),
+        "applications": [_application(session, usage) for session in sessions],
+        "queues": [
+            _queue(queue, snapshot, usage) for session in sessions for queue in list(session.queues.values())
+        ],
+    }
+
+
+def devices(parts: Parts, snapshot: Snapshot, usage: dict[int, Usage]) -> list[Json]:
+    """Describe the devices that were found and their streams."""
+    return [_device(parts, device.spec, device.counters(), snapshot, usage) for device in parts.devices]
+
+
+def absent(parts: Parts) -> list[Json]:
+    """Say what is not here, and why."""
+    return [{"name": device.name, "reason": device.reason} for device in parts.absent]
+
+
+def kernels(parts: Parts, session: Session | None) -> list[Json]:
+    """Describe the kernels that a session, or anybody, can submit."""
+    own = session.kernels.own() if session is not None else []
+    return [_kernel(kernel, parts, "this session") for kernel in own] + [
+        _kernel(kernel, parts, kernel.origin) for kernel in parts.directory.all()
+    ]
+
+
+def _device(
+    parts: Parts, spec: DeviceSpec, counters: dict[str, int], snapshot: Snapshot, usage: dict[int, Usage]
+) -> Json:
+    location = parts.machine.locations[spec.id]
+    view = snapshot.devices.get(spec.id)
+    copied_in, copied_out = parts.measurements.copied_nbytes(location)
+    return {
+        "id": spec.id,
+        "api": spec.api,
+        "name": spec.name,
+        "memory": spec.memory,
+        "memory_nbytes": spec.memory_nbytes,
+        "used_nbytes": usage[location].used_nbytes if location != HOST else 0,
+        "units": spec.units,
+        "apis": list(spec.apis),
+        "partitionable": spec.partitionable,
+        "details": spec.details,
+        "lost": None if view is None else view.lost,
+        "counters": counters,
+        "copied_in_nbytes": copied_in,
+        "copied_out_nbytes": copied_out,
+        "streams": [
+            _stream(accelerator.spec.id, accelerator.worker.stats())
+            for accelerator in parts.accelerators
+            if accelerator.device.id == spec.id
+        ],
+    }
+
+
+def _stream(stream: str, stats: Json) -> Json:
+    return {
+        "id": stream,
+        "tasks": stats["tasks"],
+        "native_tasks": stats["native_tasks"],
+        "busy_ns": stats["busy_ns"],
+        "queues": {
+            queue: {"tasks": tasks, "busy_ns": busy} for queue, (tasks, busy) in stats["queues"].items()
+        },
+    }
+
+
+def _application(session: Session, usage: dict[int, Usage]) -> Json:
+    return {
+        "session": session.id,
+        "name": session.name,
+        "pid": session.peer.pid,
+        "uid": session.peer.uid,
+        "segment_nbytes": session.segment.nbytes,
+        "device_nbytes": sum(memory.by_session.get(session.id, 0) for memory in usage.values()),
+        "queues": len(session.queues),
+        "kernels": len(session.kernels.own()),
+        "grants": len(session.tokens),
+        "worker_pids": [process.pid for process in list(session.workers.values()) if process.pid is not None],
+    }
+
+
+def _queue(queue: TaskQueue, snapshot: Snapshot, usage: dict[int, Usage]) -> Json:
+    view = snapshot.queues.get(queue.id)
+    try:
+        counters = queue.session.segment.counters(queue.index)
+    except SegmentError:
+        counters = {"submitted": 0, "taken": 0, "completed": 0, "capacity": 0}
+    return {
+        "id": queue.id,
+        "name": queue.name,
+        "session": queue.session.id,
+        "application": queue.session.name,
+        "priority": queue.priority,
+        "pinned": queue.pinned,
+        "state": None if view is None else view.state.value,
+        "device": None if view is None else view.device,
+        "stream": None if view is None else view.stream,
+        "home": None if view is None else view.home,
+        "submitted": counters["submitted"],
+        "completed": counters["completed"],
+        "pending": counters["submitted"] - counters["completed"],
+        "capacity": counters["capacity"],
+        "migrations": queue.migrations,
+        "device_nbytes": sum(memory.by_queue.get(queue.id, 0) for memory in usage.values()),
+    }
+
+
+def _kernel(kernel: Kernel, parts: Parts, origin: str) -> Json:
+    return {
+        "name": kernel.spec.name,
+        "id": kernel.id,
+        "signature": signature(kernel.spec),
+        "apis": sorted(kernel.apis),
+        "devices": list(parts.machine.having(kernel)),
+        "isolated": sorted(kernel.isolated),
+        "origin": origin,
+        "doc": kernel.spec.doc,
+    }
+
+
+def signature(spec: KernelSpec) -> str:
+    """Write what a kernel takes on one line."""
+    if spec.variadic:
+        return "(any buffers)"
+    inputs, outputs = (", ".join(param.name for param in params) for params in (spec.inputs, spec.outputs))
+    scalars = ", ".join(
+        f"{param.name}: {param.dtype.name_short}" + ("" if param.default is None else f" = {param.default}")
+        for param in spec.scalars
+    )
+    return f"({inputs}) -> ({outputs})" + (f"; {scalars}" if scalars else "")
