@@ -84,7 +84,7 @@ nb::list trace_list(Worker& worker) {
   return out;
 }
 
-using AnyArray = nb::ndarray<>;
+using AnyArray = nb::ndarray<nb::ro>;  // inputs may be read-only
 
 int32_t dtype_of(const nb::dlpack::dtype& d) {
   using Code = nb::dlpack::dtype_code;
