@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from polymux.core.dtype import DType
 from polymux.core.errors import InvalidRequest
+from polymux.core.scalar_layout import FORMAT, convert, struct_layout
 from polymux.core.task_view import MAX_BUFFERS
 
 MAX_ARGS_NBYTES = 256
@@ -19,22 +18,6 @@ MAX_ARGS_NBYTES = 256
 
 HINTS = frozenset({"priority", "deadline_ns", "share", "device"})
 """Keywords of ``queue.submit`` that are hints to the scheduler; no scalar can have such a name."""
-
-# "=": the sizes of the C types and native byte order, and a float that overflows is an error
-_FORMAT = {
-    DType.BOOL: "=?",
-    DType.I8: "=b",
-    DType.I16: "=h",
-    DType.I32: "=i",
-    DType.I64: "=q",
-    DType.U8: "=B",
-    DType.U16: "=H",
-    DType.U32: "=I",
-    DType.U64: "=Q",
-    DType.F16: "=e",
-    DType.F32: "=f",
-    DType.F64: "=d",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +105,7 @@ class KernelSpec:
             raise InvalidRequest(f"kernel name {self.name!r}: give a printable name without blanks")
         self._check_buffers()
         self._check_scalars()
-        layout, nbytes = _layout(self.scalars)
+        layout, nbytes = struct_layout((param.name, param.dtype) for param in self.scalars)
         if nbytes > MAX_ARGS_NBYTES:
             raise InvalidRequest(
                 f"kernel {self.name!r}: its scalars take {nbytes} bytes, a task has room for"
@@ -162,7 +145,7 @@ class KernelSpec:
                     raise InvalidRequest(
                         f"kernel {self.name!r} needs scalar {name!r} ({dtype.name_short}); pass {name}=..."
                     )
-            struct.pack_into(_FORMAT[dtype], data, offset, self._converted(name, dtype, value))
+            struct.pack_into(FORMAT[dtype], data, offset, self._converted(name, dtype, value))
         if used != len(values):
             self._refuse_unknown(values)
         return bytes(data)
@@ -181,7 +164,7 @@ class KernelSpec:
                 f" ({self._signature()}), the task has {len(data)}"
             )
         return {
-            name: struct.unpack_from(_FORMAT[dtype], data, offset)[0] for name, dtype, offset in self.layout
+            name: struct.unpack_from(FORMAT[dtype], data, offset)[0] for name, dtype, offset in self.layout
         }
 
     def to_text(self) -> str:
@@ -253,10 +236,10 @@ class KernelSpec:
                 raise InvalidRequest(
                     f"kernel {self.name!r}: scalar name {param.name!r} is a hint of submit(); rename it"
                 )
-            if param.dtype not in _FORMAT:
+            if param.dtype not in FORMAT:
                 raise InvalidRequest(
                     f"kernel {self.name!r}: scalar {param.name!r} cannot be of type {param.dtype.name_short};"
-                    f" use one of {', '.join(dtype.name_short for dtype in _FORMAT)} or pass a buffer"
+                    f" use one of {', '.join(dtype.name_short for dtype in FORMAT)} or pass a buffer"
                 )
             if param.default is not None:
                 self._converted(param.name, param.dtype, param.default)
@@ -264,7 +247,7 @@ class KernelSpec:
 
     def _converted(self, name: str, dtype: DType, value: object) -> float | int | bool:
         try:
-            return _convert(dtype, value)
+            return convert(dtype, value)
         except ValueError as problem:
             raise InvalidRequest(f"kernel {self.name!r}: scalar {name}={value!r}: {problem}") from None
 
@@ -278,49 +261,6 @@ class KernelSpec:
 
     def _signature(self) -> str:
         return ", ".join(f"{p.name}: {p.dtype.name_short}" for p in self.scalars) or "no scalars"
-
-
-def _layout(scalars: tuple[ScalarParam, ...]) -> tuple[tuple[tuple[str, DType, int], ...], int]:
-    """Offsets and size of the C struct whose members are `scalars`."""
-    placed = []
-    end, widest = 0, 1
-    for param in scalars:
-        size = param.dtype.itemsize
-        offset = -(-end // size) * size
-        placed.append((param.name, param.dtype, offset))
-        end, widest = offset + size, max(widest, size)
-    return tuple(placed), -(-end // widest) * widest
-
-
-def _convert(dtype: DType, value: object) -> float | int | bool:
-    """Turn `value` into what `struct` packs without surprise, or say in a `ValueError` why it cannot be."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if dtype is DType.BOOL:
-        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-            return bool(value)
-        raise ValueError("a bool is wanted; give True or False")
-    if dtype.is_integer:
-        if not isinstance(value, int):
-            raise ValueError(f"an integer is wanted ({dtype.name_short}); give an int")
-        bits = 8 * dtype.itemsize
-        low, high = (
-            (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype <= DType.I64 else (0, (1 << bits) - 1)
-        )
-        if not low <= value <= high:
-            raise ValueError(f"out of range for {dtype.name_short}; give {low} to {high}")
-        return value
-    if not isinstance(value, (int, float)):
-        raise ValueError(f"a number is wanted ({dtype.name_short}); give a float")
-    try:
-        number = float(value)
-        struct.pack(_FORMAT[dtype], number)
-    except OverflowError:
-        limit = np.finfo(dtype.to_numpy()).max
-        raise ValueError(
-            f"out of range for {dtype.name_short}; give at most {limit:g} in magnitude"
-        ) from None
-    return number
 
 
 def _buffer_to_json(param: BufferParam) -> dict[str, Any]:

@@ -1,31 +1,22 @@
-"""The engine: how queues are bound, moved, taken back and closed, step by step."""
+"""The engine: how queues are bound, taken back and closed, step by step."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from polymux.core.decision import (
-    Answer,
     Bind,
-    Decision,
     FailAll,
-    FailHead,
-    Migrate,
     Reject,
     Revoke,
-    Stay,
-    WakeAt,
 )
-from polymux.core.errors import BadDecision, InvalidRequest
+from polymux.core.errors import InvalidRequest
 from polymux.core.event import (
     DeviceAdded,
     DeviceLost,
     Event,
-    HomePossible,
-    KernelMissing,
     LoadReported,
     MigrateRequested,
     QueueClosed,
@@ -33,41 +24,12 @@ from polymux.core.event import (
     StreamLoad,
     Tick,
 )
-from polymux.core.ids import DeviceId, KernelName, QueueId, StreamId
-from polymux.core.snapshot import QueueState, Snapshot
-from polymux.core.status import TaskStatus
+from polymux.core.ids import DeviceId, QueueId, StreamId
+from polymux.core.snapshot import QueueState
 from polymux.policy import registry
-from polymux.policy.round_robin import RoundRobin
 from polymux.sched.engine import Engine
 from tests.contract.driver import Driver, added, opened
-
-Q = QueueId("1.0")
-CPU, CPU1, CL = DeviceId("cpu:0"), DeviceId("cpu:1"), DeviceId("opencl:0")
-GEMM = KernelName("gemm")
-
-
-def running(*devices: str, policy: str = "round_robin", queue: str | None = "1.0") -> Driver:
-    """Start with some devices, and a queue at the first of them."""
-    driver = Driver(policy)
-    for device in devices:
-        driver.send(added(device))
-    if queue is not None:
-        driver.send(opened(queue))
-    return driver
-
-
-def migrate(driver: Driver, device: DeviceId, request: int, queue: QueueId = Q) -> list[Decision]:
-    return driver.send(MigrateRequested(queue, device, request))
-
-
-def answers(decisions: Sequence[Decision]) -> list[tuple[int, bool]]:
-    return [(d.request, d.ok) for d in decisions if isinstance(d, Answer)]
-
-
-def only_answer(decisions: Sequence[Decision]) -> Answer:
-    (decision,) = decisions
-    assert isinstance(decision, Answer)
-    return decision
+from tests.unit.sched.running import CL, CPU, Q, running
 
 
 class TestBinding:
@@ -110,209 +72,6 @@ class TestBinding:
         with pytest.raises(InvalidRequest, match=r"'1\.0' is open already"):
             driver.engine.handle(opened("1.0"), 5)
         assert driver.engine.snapshot() == before
-
-
-class TestMigration:
-    def test_a_migration_revokes_and_binds_at_the_target_when_the_thread_let_go(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        (revoke,) = migrate(driver, CL, 7)
-        assert isinstance(revoke, Revoke)
-        bind, answer = driver.send(QueueReleased(Q))
-        assert isinstance(bind, Bind)
-        assert bind.stream == "opencl:0/0"
-        assert answer == Answer(7, True, "queue 1.0 runs on opencl:0", "queue 1.0 runs on opencl:0")
-
-    def test_migrating_to_where_it_is_is_answered_at_once(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        answer = only_answer(migrate(driver, CPU, 1))
-        assert answer.ok
-        assert "runs on cpu:0 already" in answer.message
-
-    def test_a_later_migration_takes_over_and_the_earlier_one_is_told(self) -> None:
-        driver = running("cpu:0", "cpu:1", "opencl:0")
-        migrate(driver, CL, 1)
-        decisions = migrate(driver, CPU1, 2)
-        assert answers(decisions) == [(1, False)]
-        assert "cpu:1" in only_answer(decisions).message
-        assert answers(driver.send(QueueReleased(Q))) == [(2, True)]
-        assert driver.device_of("1.0") == "cpu:1"
-
-    def test_two_requests_for_the_same_target_are_both_answered_there(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        migrate(driver, CL, 1)
-        assert migrate(driver, CL, 2) == []
-        assert answers(driver.send(QueueReleased(Q))) == [(1, True), (2, True)]
-
-    def test_a_migration_can_be_called_back_while_the_thread_still_holds_the_queue(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        migrate(driver, CL, 1)
-        assert answers(migrate(driver, CPU, 2)) == [(1, False)]
-        driver.settle()
-        assert driver.device_of("1.0") == "cpu:0"
-
-    @pytest.mark.parametrize("queue", ["9.9", "", "1"])
-    def test_an_unknown_queue_is_answered_with_those_that_are_open(self, queue: str) -> None:
-        driver = running("cpu:0")
-        answer = only_answer(migrate(driver, CPU, 1, QueueId(queue)))
-        assert not answer.ok
-        assert f"{queue!r} is not open; open queues: 1.0" in answer.message
-
-    def test_a_closed_queue_is_answered_as_unknown_though_its_thread_holds_it_still(self) -> None:
-        driver = running("cpu:0")
-        driver.send(QueueClosed(Q))
-        assert "open queues: none" in only_answer(migrate(driver, CPU, 1)).message
-
-    def test_the_list_of_open_queues_in_an_answer_is_short(self) -> None:
-        driver = running("cpu:0", queue=None)
-        for index in range(50):
-            driver.send(opened(f"1.{index}"))
-        assert "1.7, ..." in only_answer(migrate(driver, CPU, 1, QueueId("9.9"))).message
-
-    def test_an_unknown_device_is_answered_with_the_list_of_devices(self) -> None:
-        answer = only_answer(migrate(running("cpu:0", "opencl:0"), DeviceId("gpu:0"), 1))
-        assert not answer.ok
-        assert "'gpu:0' is unknown; devices: cpu:0, opencl:0" in answer.message
-
-    def test_a_lost_device_is_answered_with_the_reason(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        driver.send(DeviceLost(CL, "driver reset"))
-        assert (
-            "was lost; devices: cpu:0, opencl:0 (lost: driver reset)"
-            in only_answer(migrate(driver, CL, 1)).message
-        )
-
-    def test_a_pinned_queue_is_not_migrated_and_the_answer_says_why(self) -> None:
-        driver = running("cpu:0", "opencl:0", queue=None)
-        driver.send(opened("1.0", pinned="cpu:0"))
-        answer = only_answer(migrate(driver, CL, 1))
-        assert not answer.ok
-        assert "pinned to cpu:0" in answer.message
-
-    def test_a_target_lost_on_the_way_is_answered_and_the_queue_goes_on_elsewhere(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        migrate(driver, CL, 1)
-        decisions = driver.send(DeviceLost(CL, "driver reset"))
-        assert answers(decisions) == [(1, False)]
-        assert "driver reset" in only_answer(decisions).message
-        driver.settle()
-        assert driver.device_of("1.0") == "cpu:0"
-
-    def test_closing_on_the_way_is_answered_and_the_queue_is_not_bound_again(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        migrate(driver, CL, 1)
-        decisions = driver.send(QueueClosed(Q))
-        assert answers(decisions) == [(1, False)]
-        assert "was closed before" in only_answer(decisions).message
-        assert driver.send(QueueReleased(Q)) == []
-        assert driver.engine.snapshot().queues == {}
-
-    def test_a_migration_makes_the_target_the_new_home(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        driver.send(KernelMissing(Q, GEMM, (CL,)))
-        driver.settle()
-        assert driver.engine.snapshot().queues[Q].home == CPU
-        assert only_answer(migrate(driver, CL, 1)).ok
-        assert driver.engine.snapshot().queues[Q].home is None
-
-
-class TestHelper:
-    def away(self, *others: str) -> Driver:
-        driver = running("cpu:0", "opencl:0", *others)
-        (revoke,) = driver.send(KernelMissing(Q, GEMM, (CL,)))
-        assert isinstance(revoke, Revoke)
-        driver.settle()
-        assert driver.device_of("1.0") == "opencl:0"
-        assert driver.engine.snapshot().queues[Q].home == CPU
-        return driver
-
-    def possible(
-        self, driver: Driver, transfer_ns: int | None, gain_ns: int | None, after_ns: int = 1
-    ) -> bool:
-        """Ask whether the queue goes home, and let it."""
-        driver.send(HomePossible(Q, GEMM, transfer_ns, gain_ns), after_ns)
-        driver.settle()
-        return driver.device_of("1.0") == "cpu:0"
-
-    def test_home_is_remembered_over_several_helpers(self) -> None:
-        driver = self.away("simulated:0")
-        driver.send(KernelMissing(Q, KernelName("fft"), (DeviceId("simulated:0"),)))
-        driver.settle()
-        view = driver.engine.snapshot().queues[Q]
-        assert (view.device, view.home) == ("simulated:0", CPU)
-
-    def test_a_helper_that_lacks_what_home_has_sends_the_queue_home(self) -> None:
-        driver = self.away()
-        driver.send(KernelMissing(Q, KernelName("fft"), (CPU,)))
-        driver.settle()
-        view = driver.engine.snapshot().queues[Q]
-        assert (view.device, view.home) == (CPU, None)
-
-    def test_gains_add_up_until_going_home_pays(self) -> None:
-        driver = self.away()
-        assert [self.possible(driver, 100, 40) for _ in range(3)] == [False, False, True]
-        assert driver.engine.snapshot().queues[Q].home is None
-
-    def test_losses_take_back_what_gains_added(self) -> None:
-        driver = self.away()
-        estimates = [80, -50, 60]
-        assert [self.possible(driver, 100, gain_ns) for gain_ns in estimates] == [False, False, False]
-
-    def test_a_queue_that_alternates_between_two_kernels_settles_where_it_is_cheaper(self) -> None:
-        driver = self.away()
-        visits = 0
-        for _ in range(
-            50
-        ):  # a task gains 15 us at home, but a way costs 10 us and the next task has to go back
-            if self.possible(driver, 10_000, 15_000):
-                visits += 1
-                driver.send(KernelMissing(Q, GEMM, (CL,)))
-                driver.settle()
-        assert visits == 6
-        assert self.possible(driver, 10_000, 25_000)
-
-    def test_after_a_long_stay_at_home_one_way_must_pay_again(self) -> None:
-        driver = self.away()
-        assert self.possible(driver, 10, 10)
-        driver.send(KernelMissing(Q, GEMM, (CL,)), after_ns=10_000)
-        driver.settle()
-        assert self.possible(driver, 10, 10)
-
-    def test_a_helper_lost_on_the_way_leaves_the_queue_at_home(self) -> None:
-        driver = running("cpu:0", "opencl:0")
-        driver.send(KernelMissing(Q, GEMM, (CL,)))
-        driver.send(DeviceLost(CL, "gone"))
-        driver.settle()
-        view = driver.engine.snapshot().queues[Q]
-        assert (view.device, view.home) == (CPU, None)
-
-    def test_a_helper_lost_while_the_queue_is_there_sends_it_home(self) -> None:
-        driver = self.away("cpu:1")
-        driver.send(DeviceLost(CL, "gone"))
-        driver.settle()
-        assert driver.device_of("1.0") == "cpu:0"
-
-    def test_a_queue_let_go_of_unasked_at_a_helper_stays_away(self) -> None:
-        driver = self.away()
-        driver.send(QueueReleased(Q))
-        view = driver.engine.snapshot().queues[Q]
-        assert (view.device, view.home) == (CL, CPU)
-
-    @pytest.mark.parametrize("event", [KernelMissing(Q, GEMM, (CL,)), HomePossible(Q, GEMM, 1, 10**9)])
-    def test_a_held_head_of_a_queue_that_moves_anyway_is_let_go(self, event: Event) -> None:
-        driver = running("cpu:0", "cpu:1", "opencl:0")
-        migrate(driver, CPU1, 1)
-        (stay,) = driver.send(event)
-        assert isinstance(stay, Stay)
-        driver.settle()
-        assert driver.device_of("1.0") == "cpu:1"
-
-    @pytest.mark.parametrize("event", [KernelMissing(Q, GEMM, (CL,)), HomePossible(Q, GEMM, 1, 10**9)])
-    def test_a_late_question_about_a_closed_queue_is_ignored(self, event: Event) -> None:
-        driver = running("cpu:0", "opencl:0")
-        driver.send(QueueClosed(Q))
-        assert driver.send(event) == []
-        driver.settle()
-        assert driver.send(event) == []
 
 
 class TestClosing:
@@ -422,166 +181,6 @@ class TestDevices:
         driver.send(LoadReported({StreamId("cpu:0/0"): StreamLoad(9, 10**6, 0)}))
         driver.send(opened("1.0"))
         assert driver.device_of("1.0") == "opencl:0"
-
-
-class Scripted(RoundRobin):
-    """Decides what it is told to, once."""
-
-    def __init__(self) -> None:
-        self.script: list[Decision] | Exception | None = None
-        self.watch: Callable[[Snapshot], None] = lambda _: None
-
-    def decide(self, snapshot: Snapshot, event: Event, now: int) -> list[Decision]:
-        self.watch(snapshot)
-        script, self.script = self.script, None
-        if isinstance(script, Exception):
-            raise script
-        return super().decide(snapshot, event, now) if script is None else script
-
-
-def scripted() -> tuple[Engine, Scripted]:
-    """Start with two devices, a queue on each, and one more pinned to the first; time is 10."""
-    policy = Scripted()
-    engine = Engine(policy)
-    for event in (
-        added("cpu:0"),
-        added("opencl:0"),
-        opened("1.0"),
-        opened("1.1"),
-        opened("1.2", pinned="cpu:0"),
-    ):
-        engine.handle(event, 10)
-    return engine, policy
-
-
-MISSING = KernelMissing(Q, GEMM, (CL,))
-POSSIBLE = HomePossible(Q, GEMM, 1, 1)
-
-
-class TestBadDecisions:
-    @pytest.mark.parametrize(
-        ("event", "decisions", "problem"),
-        [
-            (Tick(), [Bind(Q, StreamId("opencl:0/0"), "x")], "the queue is bound at cpu:0/0"),
-            (Tick(), [Bind(QueueId("9.9"), StreamId("cpu:0/0"), "x")], "no such queue is open"),
-            (opened("2.0"), [Bind(QueueId("2.0"), StreamId("gpu:0/0"), "x")], "no such stream works"),
-            (opened("2.0", "cpu:0"), [Bind(QueueId("2.0"), StreamId("opencl:0/0"), "x")], "pinned to cpu:0"),
-            (
-                opened("2.0"),
-                [
-                    Bind(QueueId("2.0"), StreamId("cpu:0/0"), "x"),
-                    Bind(QueueId("2.0"), StreamId("cpu:0/0"), "x"),
-                ],
-                "a second decision about the same queue",
-            ),
-            (
-                opened("2.0"),
-                [FailAll(QueueId("2.0"), TaskStatus.NO_DEVICE, "m")],
-                "could be bound to cpu:0/0",
-            ),
-            (Tick(), [FailAll(Q, TaskStatus.NO_DEVICE, "m")], "the queue is bound"),
-            (Tick(), [Reject(Q, "m")], "this event opened no such queue"),
-            (Tick(), [Migrate(Q, DeviceId("gpu:0"))], "no such device works"),
-            (Tick(), [Migrate(Q, CPU)], "the queue is there already"),
-            (Tick(), [Migrate(QueueId("1.2"), CL)], "pinned to cpu:0"),
-            (MISSING, [Migrate(Q, CPU)], "there already"),
-            (KernelMissing(Q, GEMM, ()), [Migrate(Q, CL)], "no implementation of kernel gemm"),
-            (POSSIBLE, [Migrate(Q, CL)], "not the queue's home"),
-            (Tick(), [Stay(Q)], "nothing was asked"),
-            (Tick(), [FailHead(Q, TaskStatus.NO_DEVICE, "m")], "misses no kernel"),
-            (POSSIBLE, [FailHead(Q, TaskStatus.NO_DEVICE, "m")], "misses no kernel"),
-            (MISSING, [FailHead(Q, TaskStatus.OK, "m")], "OK is no failure"),
-            (MISSING, [], "got no answer"),
-            (POSSIBLE, [Stay(QueueId("1.1"))], "nothing was asked"),
-            (Tick(), [WakeAt(20)], "not after 20 ns"),
-            (Tick(), [Answer(1, True, "m")], "policies answer no requests"),
-            (MigrateRequested(Q, CL, 1), [Revoke(Q)], "revoking, not bound"),
-        ],
-    )
-    def test_a_decision_that_must_not_be_carried_out_is_refused_and_none_of_its_batch_is(
-        self, event: Event, decisions: list[Decision], problem: str
-    ) -> None:
-        engine, policy = scripted()
-        policy.script = [*decisions]
-        streams = engine.snapshot().streams
-        with pytest.raises(BadDecision, match=problem):
-            engine.handle(event, 20)
-        assert engine.snapshot().streams == streams
-
-    def test_the_error_tells_the_story_of_the_queue(self) -> None:
-        engine, policy = scripted()
-        engine.handle(MigrateRequested(Q, CL, 4), 11)
-        policy.script = [Revoke(Q, "no reason")]
-        with pytest.raises(BadDecision) as caught:
-            engine.handle(Tick(), 20)
-        words = [line.partition("(")[0] for line in caught.value.story]
-        assert words == ["10 ns: QueueOpened", "10 ns: Bind", "11 ns: MigrateRequested", "11 ns: Revoke"]
-
-    def test_the_story_keeps_the_last_events_only(self) -> None:
-        engine, policy = scripted()
-        for now in range(1000):
-            engine.handle(HomePossible(Q, GEMM, 1, 0), now)
-        policy.script = [Reject(Q, "m")]
-        with pytest.raises(BadDecision) as caught:
-            engine.handle(Tick(), 2000)
-        assert len(caught.value.story) == 16
-        assert caught.value.story[-1].startswith("999 ns: Stay")
-
-    def test_what_follows_from_the_event_itself_is_handed_out_with_the_error(self) -> None:
-        engine, policy = scripted()
-        policy.script = [Reject(Q, "m")]
-        with pytest.raises(BadDecision) as caught:
-            engine.handle(DeviceLost(CPU, "gone"), 20)
-        assert [type(decision) for decision in caught.value.decisions] == [Revoke, Revoke]
-
-    @pytest.mark.parametrize(("event", "instead"), [(MISSING, FailHead), (POSSIBLE, Stay)])
-    def test_a_held_head_is_let_go_even_when_the_policy_fails(
-        self, event: Event, instead: type[Decision]
-    ) -> None:
-        engine, policy = scripted()
-        policy.script = ZeroDivisionError("division by zero")
-        with pytest.raises(BadDecision, match="the policy raised ZeroDivisionError") as caught:
-            engine.handle(event, 20)
-        (decision,) = caught.value.decisions
-        assert isinstance(decision, instead)
-        assert isinstance(caught.value.__cause__, ZeroDivisionError)
-
-    def test_a_queue_that_a_failing_policy_left_waiting_is_placed_at_the_next_event(self) -> None:
-        engine, policy = scripted()
-        policy.script = ZeroDivisionError()
-        with pytest.raises(BadDecision):
-            engine.handle(opened("2.0"), 20)
-        (bind,) = engine.handle(Tick(), 21)
-        assert isinstance(bind, Bind)
-        assert bind.queue == "2.0"
-
-    def test_a_policy_may_wait_and_ask_to_be_woken(self) -> None:
-        engine, policy = scripted()
-        policy.script = [WakeAt(100, "later")]
-        assert engine.handle(opened("2.0"), 20) == [WakeAt(100, "later")]
-        assert isinstance(engine.handle(Tick(), 100)[0], Bind)
-
-    def test_a_policy_may_move_or_take_back_a_bound_queue_by_itself(self) -> None:
-        engine, policy = scripted()
-        policy.script = [Migrate(Q, CL, "balance"), Revoke(QueueId("1.1"), "preempt")]
-        assert [type(d) for d in engine.handle(Tick(), 20)] == [Revoke, Revoke]
-        (bind,) = engine.handle(QueueReleased(Q), 30)
-        assert isinstance(bind, Bind)
-        assert bind.stream == "opencl:0/0"
-        assert engine.snapshot().queues[Q].home is None
-
-
-def test_what_a_policy_is_shown_cannot_be_changed() -> None:
-    engine, policy = scripted()
-    seen: list[Snapshot] = []
-    policy.watch = seen.append
-    engine.handle(Tick(), 20)
-    for mapping in (seen[0].devices, seen[0].streams, seen[0].queues):
-        with pytest.raises(TypeError, match="does not support item assignment"):
-            mapping["x"] = None  # type: ignore[index]
-        for value in mapping.values():
-            with pytest.raises((AttributeError, TypeError)):
-                value.id = "x"  # type: ignore[attr-defined]
 
 
 def test_one_queue_can_be_looked_at_without_a_snapshot_of_all() -> None:

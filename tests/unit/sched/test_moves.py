@@ -1,0 +1,226 @@
+"""The engine: how queues move, on request and to helpers and back."""
+
+from __future__ import annotations
+
+import pytest
+
+from polymux.core.decision import (
+    Answer,
+    Bind,
+    Revoke,
+    Stay,
+)
+from polymux.core.event import (
+    DeviceLost,
+    Event,
+    HomePossible,
+    KernelMissing,
+    QueueClosed,
+    QueueReleased,
+)
+from polymux.core.ids import DeviceId, KernelName, QueueId
+from tests.contract.driver import Driver, opened
+from tests.unit.sched.running import CL, CPU, CPU1, GEMM, Q, answers, migrate, only_answer, running
+
+
+class TestMigration:
+    def test_a_migration_revokes_and_binds_at_the_target_when_the_thread_let_go(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        (revoke,) = migrate(driver, CL, 7)
+        assert isinstance(revoke, Revoke)
+        bind, answer = driver.send(QueueReleased(Q))
+        assert isinstance(bind, Bind)
+        assert bind.stream == "opencl:0/0"
+        assert answer == Answer(7, True, "queue 1.0 runs on opencl:0", "queue 1.0 runs on opencl:0")
+
+    def test_migrating_to_where_it_is_is_answered_at_once(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        answer = only_answer(migrate(driver, CPU, 1))
+        assert answer.ok
+        assert "runs on cpu:0 already" in answer.message
+
+    def test_a_later_migration_takes_over_and_the_earlier_one_is_told(self) -> None:
+        driver = running("cpu:0", "cpu:1", "opencl:0")
+        migrate(driver, CL, 1)
+        decisions = migrate(driver, CPU1, 2)
+        assert answers(decisions) == [(1, False)]
+        assert "cpu:1" in only_answer(decisions).message
+        assert answers(driver.send(QueueReleased(Q))) == [(2, True)]
+        assert driver.device_of("1.0") == "cpu:1"
+
+    def test_two_requests_for_the_same_target_are_both_answered_there(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        migrate(driver, CL, 1)
+        assert migrate(driver, CL, 2) == []
+        assert answers(driver.send(QueueReleased(Q))) == [(1, True), (2, True)]
+
+    def test_a_migration_can_be_called_back_while_the_thread_still_holds_the_queue(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        migrate(driver, CL, 1)
+        assert answers(migrate(driver, CPU, 2)) == [(1, False)]
+        driver.settle()
+        assert driver.device_of("1.0") == "cpu:0"
+
+    @pytest.mark.parametrize("queue", ["9.9", "", "1"])
+    def test_an_unknown_queue_is_answered_with_those_that_are_open(self, queue: str) -> None:
+        driver = running("cpu:0")
+        answer = only_answer(migrate(driver, CPU, 1, QueueId(queue)))
+        assert not answer.ok
+        assert f"{queue!r} is not open; open queues: 1.0" in answer.message
+
+    def test_a_closed_queue_is_answered_as_unknown_though_its_thread_holds_it_still(self) -> None:
+        driver = running("cpu:0")
+        driver.send(QueueClosed(Q))
+        assert "open queues: none" in only_answer(migrate(driver, CPU, 1)).message
+
+    def test_the_list_of_open_queues_in_an_answer_is_short(self) -> None:
+        driver = running("cpu:0", queue=None)
+        for index in range(50):
+            driver.send(opened(f"1.{index}"))
+        assert "1.7, ..." in only_answer(migrate(driver, CPU, 1, QueueId("9.9"))).message
+
+    def test_an_unknown_device_is_answered_with_the_list_of_devices(self) -> None:
+        answer = only_answer(migrate(running("cpu:0", "opencl:0"), DeviceId("gpu:0"), 1))
+        assert not answer.ok
+        assert "'gpu:0' is unknown; devices: cpu:0, opencl:0" in answer.message
+
+    def test_a_lost_device_is_answered_with_the_reason(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        driver.send(DeviceLost(CL, "driver reset"))
+        assert (
+            "was lost; devices: cpu:0, opencl:0 (lost: driver reset)"
+            in only_answer(migrate(driver, CL, 1)).message
+        )
+
+    def test_a_pinned_queue_is_not_migrated_and_the_answer_says_why(self) -> None:
+        driver = running("cpu:0", "opencl:0", queue=None)
+        driver.send(opened("1.0", pinned="cpu:0"))
+        answer = only_answer(migrate(driver, CL, 1))
+        assert not answer.ok
+        assert "pinned to cpu:0" in answer.message
+
+    def test_a_target_lost_on_the_way_is_answered_and_the_queue_goes_on_elsewhere(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        migrate(driver, CL, 1)
+        decisions = driver.send(DeviceLost(CL, "driver reset"))
+        assert answers(decisions) == [(1, False)]
+        assert "driver reset" in only_answer(decisions).message
+        driver.settle()
+        assert driver.device_of("1.0") == "cpu:0"
+
+    def test_closing_on_the_way_is_answered_and_the_queue_is_not_bound_again(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        migrate(driver, CL, 1)
+        decisions = driver.send(QueueClosed(Q))
+        assert answers(decisions) == [(1, False)]
+        assert "was closed before" in only_answer(decisions).message
+        assert driver.send(QueueReleased(Q)) == []
+        assert driver.engine.snapshot().queues == {}
+
+    def test_a_migration_makes_the_target_the_new_home(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        driver.send(KernelMissing(Q, GEMM, (CL,)))
+        driver.settle()
+        assert driver.engine.snapshot().queues[Q].home == CPU
+        assert only_answer(migrate(driver, CL, 1)).ok
+        assert driver.engine.snapshot().queues[Q].home is None
+
+
+class TestHelper:
+    def away(self, *others: str) -> Driver:
+        driver = running("cpu:0", "opencl:0", *others)
+        (revoke,) = driver.send(KernelMissing(Q, GEMM, (CL,)))
+        assert isinstance(revoke, Revoke)
+        driver.settle()
+        assert driver.device_of("1.0") == "opencl:0"
+        assert driver.engine.snapshot().queues[Q].home == CPU
+        return driver
+
+    def possible(
+        self, driver: Driver, transfer_ns: int | None, gain_ns: int | None, after_ns: int = 1
+    ) -> bool:
+        """Ask whether the queue goes home, and let it."""
+        driver.send(HomePossible(Q, GEMM, transfer_ns, gain_ns), after_ns)
+        driver.settle()
+        return driver.device_of("1.0") == "cpu:0"
+
+    def test_home_is_remembered_over_several_helpers(self) -> None:
+        driver = self.away("simulated:0")
+        driver.send(KernelMissing(Q, KernelName("fft"), (DeviceId("simulated:0"),)))
+        driver.settle()
+        view = driver.engine.snapshot().queues[Q]
+        assert (view.device, view.home) == ("simulated:0", CPU)
+
+    def test_a_helper_that_lacks_what_home_has_sends_the_queue_home(self) -> None:
+        driver = self.away()
+        driver.send(KernelMissing(Q, KernelName("fft"), (CPU,)))
+        driver.settle()
+        view = driver.engine.snapshot().queues[Q]
+        assert (view.device, view.home) == (CPU, None)
+
+    def test_gains_add_up_until_going_home_pays(self) -> None:
+        driver = self.away()
+        assert [self.possible(driver, 100, 40) for _ in range(3)] == [False, False, True]
+        assert driver.engine.snapshot().queues[Q].home is None
+
+    def test_losses_take_back_what_gains_added(self) -> None:
+        driver = self.away()
+        estimates = [80, -50, 60]
+        assert [self.possible(driver, 100, gain_ns) for gain_ns in estimates] == [False, False, False]
+
+    def test_a_queue_that_alternates_between_two_kernels_settles_where_it_is_cheaper(self) -> None:
+        driver = self.away()
+        visits = 0
+        for _ in range(
+            50
+        ):  # a task gains 15 us at home, but a way costs 10 us and the next task has to go back
+            if self.possible(driver, 10_000, 15_000):
+                visits += 1
+                driver.send(KernelMissing(Q, GEMM, (CL,)))
+                driver.settle()
+        assert visits == 6
+        assert self.possible(driver, 10_000, 25_000)
+
+    def test_after_a_long_stay_at_home_one_way_must_pay_again(self) -> None:
+        driver = self.away()
+        assert self.possible(driver, 10, 10)
+        driver.send(KernelMissing(Q, GEMM, (CL,)), after_ns=10_000)
+        driver.settle()
+        assert self.possible(driver, 10, 10)
+
+    def test_a_helper_lost_on_the_way_leaves_the_queue_at_home(self) -> None:
+        driver = running("cpu:0", "opencl:0")
+        driver.send(KernelMissing(Q, GEMM, (CL,)))
+        driver.send(DeviceLost(CL, "gone"))
+        driver.settle()
+        view = driver.engine.snapshot().queues[Q]
+        assert (view.device, view.home) == (CPU, None)
+
+    def test_a_helper_lost_while_the_queue_is_there_sends_it_home(self) -> None:
+        driver = self.away("cpu:1")
+        driver.send(DeviceLost(CL, "gone"))
+        driver.settle()
+        assert driver.device_of("1.0") == "cpu:0"
+
+    def test_a_queue_let_go_of_unasked_at_a_helper_stays_away(self) -> None:
+        driver = self.away()
+        driver.send(QueueReleased(Q))
+        view = driver.engine.snapshot().queues[Q]
+        assert (view.device, view.home) == (CL, CPU)
+
+    @pytest.mark.parametrize("event", [KernelMissing(Q, GEMM, (CL,)), HomePossible(Q, GEMM, 1, 10**9)])
+    def test_a_held_head_of_a_queue_that_moves_anyway_is_let_go(self, event: Event) -> None:
+        driver = running("cpu:0", "cpu:1", "opencl:0")
+        migrate(driver, CPU1, 1)
+        (stay,) = driver.send(event)
+        assert isinstance(stay, Stay)
+        driver.settle()
+        assert driver.device_of("1.0") == "cpu:1"
+
+    @pytest.mark.parametrize("event", [KernelMissing(Q, GEMM, (CL,)), HomePossible(Q, GEMM, 1, 10**9)])
+    def test_a_late_question_about_a_closed_queue_is_ignored(self, event: Event) -> None:
+        driver = running("cpu:0", "opencl:0")
+        driver.send(QueueClosed(Q))
+        assert driver.send(event) == []
+        driver.settle()
+        assert driver.send(event) == []
