@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
@@ -54,7 +55,7 @@ class Expression:
         Raises
         ------
         ValueError
-            If a name or extent is missing, or a division by zero or a negative result comes out.
+            If a name or extent is missing, or the result is negative or not finite.
         """
         try:
             result = _evaluate(self._root, values)
@@ -64,8 +65,8 @@ class Expression:
             raise ValueError(
                 f"{self.text!r} cannot be computed from {given or 'nothing'} ({reason})"
             ) from error
-        if not result >= 0:
-            raise ValueError(f"{self.text!r} is {result}; it must not be negative")
+        if not 0 <= result < math.inf:
+            raise ValueError(f"{self.text!r} is {result}; it must be finite and not negative")
         return result
 
     def __repr__(self) -> str:

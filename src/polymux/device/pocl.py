@@ -22,15 +22,15 @@ from polymux.device.cores import allowed_cores
 
 PLATFORM = "Portable Computing Language"
 
-# The instructions by which PoCL picks the file of built-in functions that it links into every program, most
-# capable first, and a processor of LLVM 14 with the same ones. A name with fewer instructions than that file uses
-# makes LLVM end the process, one with more makes it emit what the processor lacks.
+# By which instructions PoCL picks the file of built-in functions that it links into every program, most capable
+# first; what a processor of LLVM 14 for that file has besides; and that processor. A name with fewer instructions
+# than the file uses makes LLVM end the process, one with more makes it emit what the processor lacks.
 _PROCESSORS = (
-    (("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), "skylake-avx512"),
-    (("avx2", "fma", "bmi1", "bmi2", "f16c", "abm"), "haswell"),
-    (("avx", "f16c"), "ivybridge"),
-    (("avx",), "sandybridge"),
-    (("sse4_1", "sse4_2"), "nehalem"),
+    ({"avx512f"}, {"avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "skylake-avx512"),
+    ({"avx2"}, {"fma", "bmi1", "bmi2", "f16c", "abm"}, "haswell"),
+    ({"avx", "f16c"}, {"rdrand"}, "ivybridge"),
+    ({"avx"}, {"sse4_2"}, "sandybridge"),
+    ({"sse4_1"}, {"sse4_2", "popcnt"}, "nehalem"),
 )
 _SCANNED_NBYTES = 1024
 _taught: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -100,11 +100,10 @@ def teach_cpu(device: Any) -> str:
 
 def processor_name(flags: Collection[str]) -> str | None:
     """LLVM's name of a processor with these instructions, as /proc/cpuinfo calls them; None if there is none."""
-    for needed, name in _PROCESSORS:
-        if all(flag in flags for flag in needed):
-            return name
-        if needed[0] in flags:  # PoCL would link functions for more instructions than any later row has
-            return None
+    present = frozenset(flags)
+    for picked_by, needed, name in _PROCESSORS:
+        if picked_by <= present:
+            return name if needed <= present else None
     return None
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from polymux.core.errors import ConfigError
 
@@ -143,7 +144,7 @@ def parse_nbytes(text: str) -> int:
         If it is none, or not positive.
     """
     found = _SIZE.fullmatch(text.strip())
-    nbytes = int(float(found[1]) * _FACTORS[found[2] or "B"]) if found else 0
+    nbytes = int(Decimal(found[1]) * _FACTORS[found[2] or "B"]) if found else 0
     if nbytes < 1:
         raise ValueError("give a number of bytes, or one with a unit such as 512MiB or 4GiB")
     return nbytes

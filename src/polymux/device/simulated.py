@@ -30,6 +30,7 @@ from polymux.device.surroundings import Found, Surroundings
 from polymux.device.timeline import Timeline
 
 _INTO, _OUT_OF = 0, 1
+_LONGEST_SLEEP_S = 3600.0
 
 
 class WallClock:
@@ -42,7 +43,7 @@ class WallClock:
     def sleep_until(self, end_ns: int) -> None:
         """Return no earlier than `end_ns`."""
         while (left_ns := end_ns - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)
+            time.sleep(min(left_ns / 1e9, _LONGEST_SLEEP_S))
 
 
 class SimulatedDevice:

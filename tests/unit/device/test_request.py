@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polymux.core.errors import ConfigError
+from polymux.device.request import DeviceRequest, parse_nbytes, parse_request
+
+
+@pytest.mark.parametrize(
+    ("text", "api", "target", "file", "options"),
+    [
+        ("cpu", "cpu", "", "", {}),
+        ("cpu:0-3", "cpu", "0-3", "", {}),
+        ("cpu:0-1,4,6-7,streams=2", "cpu", "0-1,4,6-7", "", {"streams": "2"}),
+        ("cpu,streams=1", "cpu", "", "", {"streams": "1"}),
+        (" opencl : 1 , memory_nbytes = 2GiB ", "opencl", "1", "", {"memory_nbytes": "2GiB"}),
+        ("simulated=a/b:c=d.toml,streams=4", "simulated", "", "a/b:c=d.toml", {"streams": "4"}),
+        ("acme-9:x=y", "acme-9", "x=y", "", {}),
+    ],
+)
+def test_a_device_string_is_read_into_its_parts(
+    text: str, api: str, target: str, file: str, options: dict[str, str]
+) -> None:
+    request = parse_request(text)
+    assert (request.api, request.target, request.file, request.options) == (api, target, file, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("", "begin with the kind"),
+        ("CPU", "begin with the kind"),
+        ("0-3", "begin with the kind"),
+        ("cpu:", "something must follow"),
+        ("simulated=", "something must follow"),
+        ("cpu,4", "NAME=VALUE"),
+        ("cpu:0,streams=2,4", "NAME=VALUE"),
+        ("cpu:0,,1", "NAME=VALUE"),
+        ("cpu,streams=", "NAME=VALUE"),
+        ("cpu,=3", "NAME=VALUE"),
+        ("cpu,streams=1,streams=2", "each once"),
+    ],
+)
+def test_a_string_that_is_none_is_an_error_with_the_string_and_the_remedy(text: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy) as failure:
+        parse_request(text, "polymux.toml")
+    assert failure.value.file == "polymux.toml"
+    assert failure.value.key == text
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        assert parse_request(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("1", 1),
+        ("4096", 4096),
+        ("512MiB", 512 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("2GB", 2 * 10**9),
+        ("3kB", 3000),
+        ("18446744073709551615", (1 << 64) - 1),
+    ],
+)
+def test_sizes_are_numbers_or_have_a_unit(text: str, nbytes: int) -> None:
+    assert parse_nbytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "4 GIB", "many", "1e9", "0.1B"])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="number of bytes"):
+        parse_nbytes(text)
+
+
+def test_options_have_defaults_and_are_checked() -> None:
+    request = DeviceRequest("cpu", "cpu", options={"streams": "3", "memory_nbytes": "1MiB"})
+    request.check_options(["streams", "memory_nbytes"])
+    assert request.streams(1) == 3
+    assert request.memory_nbytes(5) == 1 << 20
+    assert DeviceRequest("cpu", "cpu").streams(7) == 7
+    assert DeviceRequest("cpu", "cpu").memory_nbytes(9) == 9
+
+
+@pytest.mark.parametrize("value", ["0", "65", "-1", "two", "1.5", "²"])
+def test_a_number_of_streams_that_cannot_be_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="from 1 to 64"):
+        DeviceRequest("cpu", "cpu", options={"streams": value}).streams(1)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"speed=3.*no option 'speed'; they have memory, streams"):
+        DeviceRequest("cpu", "cpu", options={"speed": "3"}).check_options(["streams", "memory"])
