@@ -135,8 +135,13 @@ class Runtime:
         self.adopt(ours)
         return theirs
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """End all sessions and threads and give the devices back; calling it again is fine.
+
+        Returns
+        -------
+        bool
+            False when a kernel still runs and was left behind.
 
         Notes
         -----
@@ -144,7 +149,7 @@ class Runtime:
         process, with its device.
         """
         if self._closed:
-            return
+            return True
         self._closed = True
         for listener in self._listeners:
             self._reactor.stop_listening(listener.socket)
@@ -163,6 +168,7 @@ class Runtime:
             self._close_devices.close()
         else:
             self._recorder.close()
+        return ended
 
     def __enter__(self) -> Runtime:
         return self.start()
@@ -253,7 +259,11 @@ def start_inside() -> tuple[int, Callable[[], None]]:
         Ends the runtime.
     """
     runtime = Runtime().start()
-    return runtime.connect_pair().detach(), runtime.close
+    return runtime.connect_pair().detach(), lambda: _close(runtime)
+
+
+def _close(runtime: Runtime) -> None:
+    runtime.close()
 
 
 def _operations(parts: Parts) -> dict[str, Operation]:

@@ -24,7 +24,6 @@ from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.event import (
     Event,
     HomePossible,
-    KernelMissing,
     LoadReported,
     MigrateRequested,
     QueueClosed,
@@ -35,7 +34,6 @@ from polymux.core.event import (
 )
 from polymux.core.ids import QueueId, StreamId
 from polymux.core.snapshot import Snapshot
-from polymux.core.status import TaskStatus
 from polymux.sched.engine import Engine
 from polymux.sched.recording import Step
 from polymux.segment import SegmentError
@@ -158,9 +156,9 @@ class Scheduler:
         now = monotonic_ns()
         try:
             decisions = self._engine.handle(event, now)
-        except BadDecision as error:
+        except BadDecision as error:  # a defect of the policy; the engine says what has to be done all the same
             traceback.print_exc()
-            return self._answer_bad_decision(event, str(error))
+            decisions = list(error.decisions)
         self._record(Step(now, event, tuple(decisions)))
         for decision in decisions:
             self._carry_out(decision, event)
@@ -196,7 +194,8 @@ class Scheduler:
         if task_queue is None:
             return
         accelerator = self._accelerators[decision.stream]
-        task_queue.home = self._engine.snapshot().queues[decision.queue].home
+        view = self._engine.queue(decision.queue)
+        task_queue.home = None if view is None else view.home
         if self._refusal.holds(task_queue):
             self._after_refusal[task_queue.id] = accelerator
             self._refusal.let_go(task_queue)
@@ -300,19 +299,6 @@ class Scheduler:
             loads[stream] = StreamLoad(pending, busy_ns - self._busy_ns.get(stream, 0), len(queues))
             self._busy_ns[stream] = busy_ns
         return loads
-
-    def _answer_bad_decision(self, event: Event, story: str) -> list[Decision]:
-        """See to it that nobody waits for a decision that a broken policy did not make."""
-        match event:
-            case QueueOpened():
-                self._engine.handle(QueueClosed(event.queue), monotonic_ns())
-                return [Reject(event.queue, f"the policy failed: {story}")]
-            case KernelMissing() | HomePossible() if event.queue in self._where:
-                message = f"the policy failed: {story}"
-                self._where[event.queue].worker.fail_head(event.queue, TaskStatus.NO_DEVICE, message)
-            case MigrateRequested() if event.request in self._requests:
-                self._requests.pop(event.request)(False, f"the policy failed: {story}")
-        return []
 
 
 def _pending(task_queue: TaskQueue) -> int:

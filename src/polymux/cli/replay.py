@@ -1,0 +1,36 @@
+"""``polymux replay``: run a recording through a fresh engine and compare the decisions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from polymux.core.errors import InvalidRequest
+from polymux.sched.replay import replay
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="check that a recorded run gives the same decisions again",
+        description="Feed the events that a server has recorded (polymux up --record FILE) to a fresh scheduling"
+        " engine, and compare its decisions with the recorded ones. Exit code 1 when they differ.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Replay the file."""
+    try:
+        with options.file.open() as lines:
+            result = replay(lines)
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{options.file} is no recording: it is not text") from None
+    if result.difference is not None:
+        print(f"policy {result.policy}: different after {result.steps} steps\n{result.difference}")
+        return 1
+    ending = ", the last line broke off" if result.truncated else ""
+    print(f"policy {result.policy}: {result.steps} steps, all decided as recorded{ending}")
+    return 0

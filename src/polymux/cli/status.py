@@ -1,0 +1,38 @@
+"""``polymux status``: the server, its applications and their queues at this moment."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+
+from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
+from polymux.cli.tables import applications_table, devices_table, queues_table, server_line
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "status",
+        help="show the server, its applications and their queues",
+        description="Show the server, its devices, applications and queues at this moment;"
+        " 'polymux top' shows them live.",
+    )
+    add_socket_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the status."""
+    state: dict[str, Any] = ask(options, "status")
+    if options.json:
+        print_json(state)
+        return 0
+    console = Console()
+    console.print(server_line(state))
+    for made in (devices_table(state), applications_table(state), queues_table(state)):
+        console.print()
+        console.print(made)
+    return 0

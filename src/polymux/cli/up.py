@@ -1,0 +1,162 @@
+"""``polymux up``: start the server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from polymux.cli.connection import add_socket_option, socket_path
+from polymux.cli.detach import detach
+from polymux.cli.text import size
+from polymux.core.errors import PolymuxError
+from polymux.policy import registry
+from polymux.server.config import Config, read_config
+from polymux.server.options import KernelsFile, RuntimeOptions
+from polymux.server.runtime import Runtime
+
+_EPILOG = """\
+Devices:
+  cpu                          all cores, on shared memory (no copies)
+  cpu:0-1,streams=2            these cores, with memory of their own
+  opencl, opencl:0             every OpenCL device, or one of them
+  simulated=FILE.toml          a device that a file describes
+Options follow with commas: streams=N, memory=host|own, memory_nbytes=512MiB.
+
+What is given here goes before what the configuration file says:
+  socket = "/run/polymux.sock"          devices = ["cpu", "opencl:0"]
+  policy = "least_loaded"               kernels = ["a.py", { file = "b.toml", isolate = true }]
+  allow_uids = [1000]                   trace = "trace.json"        record = "run.jsonl"
+  [limits]
+  segment_nbytes = "1 GiB"              max_segment_nbytes = "8 GiB"        max_clients = 120
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = subparsers.add_parser(
+        "up",
+        help="start the server",
+        description="Start the server that owns this machine's accelerators. It runs until Ctrl-C, SIGTERM or"
+        " 'polymux down'.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", type=Path, help="configuration in TOML, see below")
+    add_socket_option(parser)
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        action="append",
+        default=[],
+        help="a device to use, see below; may be repeated (default: cpu and every OpenCL device)",
+    )
+    policies = ", ".join(registry.names())
+    parser.add_argument(
+        "--policy", metavar="NAME", help=f"how queues are assigned: {policies} (default: {registry.DEFAULT})"
+    )
+    parser.add_argument(
+        "--kernels",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="a kernels file, .py or .toml; may be repeated",
+    )
+    parser.add_argument(
+        "--isolated-kernels",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="the same, but its kernels run in worker processes, so that a crash hurts nobody else",
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE", type=Path, help="write a timeline that opens in Perfetto (ui.perfetto.dev)"
+    )
+    parser.add_argument(
+        "--record", metavar="FILE", type=Path, help="record events and decisions for 'polymux replay'"
+    )
+    parser.add_argument("--detach", action="store_true", help="return when it is ready; it goes on by itself")
+    parser.add_argument(
+        "--log", metavar="FILE", type=Path, help="with --detach: where it writes (default: beside the socket)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start the server; returns when it has ended, or with ``--detach`` when it is ready."""
+    config = read_config(options.config) if options.config is not None else Config(None, RuntimeOptions())
+    path = socket_path(options) if options.socket is not None or config.socket is None else config.socket
+    if options.detach:
+        return detach(path, options.log or path.with_suffix(".log"))
+    return _serve(_merged(options, config.runtime), path)
+
+
+def _merged(options: argparse.Namespace, configured: RuntimeOptions) -> RuntimeOptions:
+    """Let the command line go before the file."""
+    given = [KernelsFile(path) for path in options.kernels]
+    given += [KernelsFile(path, isolate=True) for path in options.isolated_kernels]
+    return replace(
+        configured,
+        devices=tuple(options.device) or configured.devices,
+        policy=options.policy or configured.policy,
+        kernels=(*configured.kernels, *given),
+        trace=options.trace or configured.trace,
+        record=options.record or configured.record,
+    )
+
+
+def _serve(options: RuntimeOptions, path: Path) -> int:
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    _allow_many_descriptors()
+    runtime = Runtime(options, stop=ended.set)
+    try:
+        runtime.start()
+        runtime.listen(path)
+        _print_banner(runtime, path)
+        ended.wait()
+    except PolymuxError:
+        runtime.close()
+        raise
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for the tasks that run
+    print("polymux ends", flush=True)
+    if not runtime.close():
+        print("polymux: a kernel still ran and was left behind", file=sys.stderr, flush=True)
+        os._exit(0)  # its thread cannot be ended in any other way
+    return 0
+
+
+def _print_banner(runtime: Runtime, path: Path) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    parts = runtime.parts
+    console.print(f"[bold]polymux[/bold] at {escape(str(path))}, policy {escape(parts.options.policy)}")
+    for device in parts.machine.devices:
+        memory = "shared memory" if device.memory == "host" else f"{size(device.memory_nbytes)} of its own"
+        streams = f"{device.streams} stream" + ("s" if device.streams != 1 else "")
+        console.print(
+            f"  [green]{device.id}[/green]  {escape(device.name)}: {device.units} units, {streams}, {memory}"
+        )
+    for absent in parts.absent:
+        console.print(f"  [dim]no {escape(absent.name)}: {escape(absent.reason)}[/dim]")
+    console.print(f"  {len(parts.directory.all())} kernels; Ctrl-C or 'polymux down' ends the server")
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+
+
+def _allow_many_descriptors() -> None:
+    """Raise the limit as far as it goes: each client takes several descriptors."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
