@@ -114,6 +114,7 @@ bool Worker::apply_changes() {
             change.bound->trace_name = static_cast<uint32_t>(at - trace_names_.begin());
             if (at == trace_names_.end()) trace_names_.push_back(change.queue);
           }
+          change.bound->tail = change.bound->ring->taken;  // another stream may have had it
           std::lock_guard lock(stats_mutex_);
           bound_.push_back(std::move(change.bound));
         }

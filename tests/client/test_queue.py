@@ -157,7 +157,7 @@ def test_more_failures_than_the_ring_has_texts_for_keep_their_status(queue: Queu
         (lambda q, x: q.submit("noop", [x] * 17), BadArgument, "16"),
         (lambda q, x: q.submit("fill", [], [x]), InvalidRequest, "value"),
         (lambda q, x: q.submit("fill", [], [x], value="red"), InvalidRequest, "red"),
-        (lambda q, x: q.submit("fill", [], [x], colour=1), InvalidRequest, "colour"),
+        (lambda q, x: q.submit("fill", [], [x], value=1.0, colour=1), InvalidRequest, "colour"),
         (lambda q, x: q.submit("fill", [], [x], value=1.0, priority=128), BadArgument, "128"),
         (lambda q, x: q.submit("fill", [], [x], value=1.0, share=101), BadArgument, "101"),
         (lambda q, x: q.submit("fill", [], [x], value=1.0, device="tpu:9"), InvalidRequest, "tpu:9"),
