@@ -203,10 +203,11 @@ def test_a_bad_request_shows_its_fault_in_the_client(client: Any) -> None:
     assert refused(client.infer, "add_sub", [], model_version="7")[0] == "404"
 
 
-def test_many_clients_at_once_get_their_own_answers(client: Any) -> None:
+def test_many_clients_at_once_get_their_own_answers(front: FrontEnd) -> None:
     def one(seed: int) -> bool:
         value = np.random.default_rng(seed).random(50_000, np.float32)
-        return bool((infer(client, "id_FP32", x=("FP32", value)).as_numpy("y") == value).all())
+        with triton.InferenceServerClient(front.url) as client:  # a client belongs to one thread
+            return bool((infer(client, "id_FP32", x=("FP32", value)).as_numpy("y") == value).all())
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(one, range(64)))

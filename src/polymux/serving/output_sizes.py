@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, prod
 
 from polymux.core.kernel_spec import BufferParam
 
@@ -54,7 +54,7 @@ class OutputSizes:
         Returns
         -------
         tuple of shapes
-            The output's own shape where that is fixed; otherwise one extent that holds the capacity.
+            The output's own shape where that is fixed; otherwise one that it may have and that holds the capacity.
         """
         capacities = self._known.get(inputs) or self._estimate(input_nbytes)
         return tuple(
@@ -81,6 +81,8 @@ class OutputSizes:
 
 
 def _shape(param: BufferParam, capacity_nbytes: int) -> tuple[int, ...]:
-    if param.shape is not None and None not in param.shape:
-        return tuple(extent for extent in param.shape if extent is not None)
-    return (-(-capacity_nbytes // param.dtypes[0].itemsize),)
+    """Return a shape that the output may have and that holds the capacity: the first free extent takes it all."""
+    extents = (None,) if param.shape is None else param.shape
+    step_nbytes = prod(extent for extent in extents if extent is not None) * param.dtypes[0].itemsize
+    free = iter([-(-capacity_nbytes // step_nbytes) if step_nbytes else 1])
+    return tuple(next(free, 1) if extent is None else extent for extent in extents)

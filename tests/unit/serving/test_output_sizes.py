@@ -14,17 +14,29 @@ ANY = BufferParam("a", (DType.U8,), None)
 
 def test_fixed_outputs_have_their_own_shape_and_free_ones_hold_at_least_the_inputs_size() -> None:
     sizes = OutputSizes([FIXED, SCALAR, FREE, ANY])
-    assert sizes.shapes(((1,),), 40_000) == ((2, 3), (), (10_000,), (40_000,))
+    assert sizes.shapes(((1,),), 40_000) == ((2, 3), (), (2000, 5), (40_000,))
 
 
 def test_small_inputs_still_get_a_page() -> None:
-    assert OutputSizes([FREE]).shapes(((1,),), 4) == ((1024,),)
+    assert OutputSizes([FREE]).shapes(((1,),), 4) == ((205, 5),)
 
 
 def test_a_combination_of_shapes_that_was_seen_gets_exactly_what_it_took() -> None:
     sizes = OutputSizes([FREE, ANY])
     sizes.learn(((7,),), 28, (1000, 3))
-    assert sizes.shapes(((7,),), 28) == ((250,), (3,))
+    assert sizes.shapes(((7,),), 28) == ((50, 5), (3,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((3, None, None), (3, 9, 1)), ((None, 0), (1, 0)), ((None, None, 4), (7, 1, 4)), ((0, None), (0, 1))],
+)
+def test_a_shape_fits_the_models_pattern_and_holds_the_capacity(
+    shape: tuple[int | None, ...], expected: tuple[int, ...]
+) -> None:
+    sizes = OutputSizes([BufferParam("p", (DType.F32,), shape)])
+    sizes.learn(((1,),), 4, (107,))
+    assert sizes.shapes(((1,),), 4) == (expected,)
 
 
 def test_the_greatest_size_of_a_combination_is_kept() -> None:

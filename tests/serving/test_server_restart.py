@@ -1,0 +1,85 @@
+"""A front end that has joined a server: the server dies, comes back, and the models serve again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.serving import repository
+from tests.serving.front_end import POLYMUX, end, serving
+
+BODY = json.dumps({"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}).encode()
+INFER = "/v2/models/id/infer"
+
+
+@contextmanager
+def server(socket: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a Polymux server."""
+    process = subprocess.Popen(
+        [POLYMUX, "up", "--socket", str(socket), "--device", "cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(socket.parent)},
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not socket.exists():
+            assert process.poll() is None, process.stdout.read() if process.stdout else ""
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        if process.poll() is None:
+            end(process)
+
+
+def test_the_front_end_survives_the_servers_death_and_serves_again_when_it_is_back(tmp_path: Path) -> None:
+    repository.add(tmp_path, "id", repository.identity("FP32"))
+    with tempfile.TemporaryDirectory(prefix="polymux-test-") as folder:
+        socket = Path(folder) / "s"
+        with server(socket) as first, serving(tmp_path, "--socket", str(socket)) as front:
+            front.wait_until_loaded()
+            assert front.get(INFER, BODY)[0] == 200
+            first.kill()
+            first.wait()
+            front.wait_for(lambda: front.get("/v2/health/ready")[0] == 400, 10)
+            status, answer = front.get(INFER, BODY)
+            assert status == 503
+            assert "gone" in answer["error"]
+            assert front.get("/v2/health/live")[0] == 200
+            with server(socket):
+                front.wait_for(lambda: front.get("/v2/health/ready")[0] == 200, 30)
+                status, answer = front.get(INFER, BODY)
+                assert (status, answer["outputs"][0]["data"]) == (200, [1.0, 2.0])
+                assert end(front.process) == 0
+
+
+def refused(*arguments: str) -> str:
+    """Run a front end that must not start, and return what it says."""
+    ran = subprocess.run(
+        [POLYMUX, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    return ran.stderr
+
+
+def test_a_server_that_is_not_there_is_an_error_that_names_its_socket(tmp_path: Path) -> None:
+    assert str(tmp_path / "none") in refused(str(tmp_path), "--socket", str(tmp_path / "none"))
+
+
+def test_a_repository_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    assert str(tmp_path / "nothing") in refused(str(tmp_path / "nothing"))
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as front:
+        port = front.url.rpartition(":")[2]
+        assert port in refused(str(tmp_path), "--port", port)
