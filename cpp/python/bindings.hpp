@@ -9,5 +9,7 @@ namespace polymux {
 
 void bind_server(nanobind::module_& module);
 void bind_client(nanobind::module_& module);
+void bind_buffer(nanobind::module_& module);
+void bind_task(nanobind::module_& module);
 
 }  // namespace polymux

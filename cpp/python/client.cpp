@@ -1,16 +1,12 @@
-// Python classes of the client's side: Client, Queue, Buffer, Task. polymux.client subclasses the first three.
+// The Python classes Client and Queue; polymux.client subclasses them and Buffer.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cmath>
-
 #include "bindings.hpp"
 #include "core/blocking.hpp"
-#include "core/clock.hpp"
 #include "task.hpp"
 
 namespace nb = nanobind;
@@ -19,31 +15,6 @@ using namespace nb::literals;
 namespace polymux {
 
 namespace {
-
-constexpr int64_t kSignalCheckNs = 100'000'000;
-
-nb::object errors_module() { return nb::module_::import_("polymux.core.errors"); }
-
-const char* error_class(polymux_status status) {
-  switch (status) {
-    case POLYMUX_SERVER_GONE:
-      return "ServerGone";
-    case POLYMUX_QUEUE_FULL:
-      return "QueueFull";
-    case POLYMUX_SEGMENT_FULL:
-      return "SegmentFull";
-    case POLYMUX_CLOSED:
-      return "Closed";
-    case POLYMUX_PROTOCOL_MISMATCH:
-      return "ProtocolMismatch";
-    case POLYMUX_NO_SERVER:
-      return "NoServer";
-    case POLYMUX_PERMISSION_DENIED:
-      return "PermissionDenied";
-    default:
-      return "InvalidRequest";
-  }
-}
 
 void* release_interpreter() { return PyGILState_Check() ? static_cast<void*>(PyEval_SaveThread()) : nullptr; }
 void take_interpreter(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
@@ -103,31 +74,6 @@ void attach_book(const PyClient& self, nb::object resolver, nb::object awaiter) 
   book->resolver = std::move(resolver);
   book->awaiter = std::move(awaiter);
   self.client->attachment = std::move(book);
-}
-
-nb::tuple shape_tuple(const std::vector<int64_t>& shape) {
-  nb::object out = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
-  for (size_t i = 0; i < shape.size(); ++i) {
-    PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
-  }
-  return nb::cast<nb::tuple>(out);
-}
-
-// The bytes of the buffer as a writable uint8 array, counted as a live view for as long as it exists.
-nb::object raw_view(const PyBuffer& self) {
-  Buffer& b = *self.buffer;
-  b.check_open();
-  auto* keep = new std::shared_ptr<Buffer>(self.buffer);
-  b.add_view();
-  nb::capsule owner(keep, [](void* p) noexcept {
-    auto* held = static_cast<std::shared_ptr<Buffer>*>(p);
-    (*held)->drop_view();
-    delete held;
-  });
-  uint64_t nbytes = 0;
-  const std::vector<int64_t> shape = b.shape();
-  array_nbytes(b.dtype(), static_cast<int32_t>(shape.size()), shape.data(), &nbytes);
-  return nb::cast(nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(b.data(), {static_cast<size_t>(nbytes)}, owner));
 }
 
 void bind_py_client(nb::module_& m) {
@@ -206,173 +152,7 @@ void bind_py_queue(nb::module_& m) {
       .def_prop_ro("in_flight", [](const PyQueue& self) { return self.queue->in_flight(); });
 }
 
-// The buffer protocol: shape and strides live in `internal` until the view is released.
-struct Exported {
-  std::shared_ptr<Buffer> buffer;
-  std::vector<Py_ssize_t> shape, strides;
-};
-
-int get_buffer(PyObject* self, Py_buffer* view, int) {
-  static constexpr const char* formats[] = {"?", "b", "h", "i", "q", "B",  "H", "I",
-                                            "Q", "e", "f", "d", "H", "Zf", "Zd"};
-  const std::shared_ptr<Buffer> b = nb::inst_ptr<PyBuffer>(nb::handle(self))->buffer;
-  try {
-    b->check_open();
-    b->bring_home(-1);
-    auto exported = std::make_unique<Exported>();
-    exported->buffer = b;
-    for (const int64_t extent : b->shape()) exported->shape.push_back(static_cast<Py_ssize_t>(extent));
-    exported->strides.resize(exported->shape.size());
-    const Py_ssize_t itemsize = dtype_nbytes(b->dtype());
-    Py_ssize_t nbytes = itemsize;
-    for (size_t i = exported->shape.size(); i-- > 0;) {
-      exported->strides[i] = nbytes;
-      nbytes *= exported->shape[i];
-    }
-    b->add_view();
-    *view = {};
-    view->buf = b->data();
-    view->obj = Py_NewRef(self);
-    view->len = nbytes;
-    view->itemsize = itemsize;
-    view->format = const_cast<char*>(formats[b->dtype()]);
-    view->ndim = static_cast<int>(exported->shape.size());
-    view->shape = exported->shape.data();
-    view->strides = exported->strides.data();
-    view->internal = exported.release();
-    return 0;
-  } catch (const Failure& failure) {
-    set_failure(failure, "-", "-");
-  } catch (const std::exception& e) {
-    PyErr_SetString(PyExc_BufferError, e.what());
-  }
-  view->obj = nullptr;
-  return -1;
-}
-
-void release_buffer(PyObject*, Py_buffer* view) {
-  auto* exported = static_cast<Exported*>(view->internal);
-  exported->buffer->drop_view();
-  delete exported;
-}
-
-PyType_Slot buffer_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
-                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
-                              {0, nullptr}};
-
-void bind_py_buffer(nb::module_& m) {
-  nb::class_<PyBuffer>(m, "Buffer", nb::type_slots(buffer_slots))
-      .def(
-          "__init__",
-          [](PyBuffer* self, const PyClient& client, int32_t dtype, const std::vector<int64_t>& shape, bool shareable) {
-            new (self) PyBuffer{client.client->allocate(dtype, shape, shareable)};
-          },
-          "client"_a, "dtype"_a, "shape"_a, "shareable"_a)
-      .def(
-          "__init__",
-          [](PyBuffer* self, const PyClient& client, const std::string& token) {
-            new (self) PyBuffer{client.client->import_buffer(token)};
-          },
-          "client"_a, "token"_a)
-      .def("raw_view", &raw_view)
-      .def(
-          "bring_home",
-          [](const PyBuffer& self, nb::handle timeout) {
-            if (!self.buffer->bring_home(timeout_ns_of(timeout))) {
-              throw Failure(POLYMUX_TIMEOUT, "tasks still use the buffer");
-            }
-          },
-          "timeout"_a = nb::none())
-      .def(
-          "wait",
-          [](const PyBuffer& self, nb::handle timeout) {
-            if (!self.buffer->wait(timeout_ns_of(timeout)))
-              throw Failure(POLYMUX_TIMEOUT, "tasks still use the buffer");
-          },
-          "timeout"_a = nb::none(), "Wait for the tasks that use the buffer.")
-      .def("close", [](PyBuffer& self) { self.buffer->close(); })
-      .def(
-          "export", [](PyBuffer& self) { return self.buffer->export_buffer(); },
-          "A token by which another application can import the buffer.")
-      .def(
-          "revoke", [](PyBuffer& self) { self.buffer->revoke(); }, "Nobody can import it any more.")
-      .def_prop_ro("shape", [](const PyBuffer& self) { return shape_tuple(self.buffer->shape()); })
-      .def_prop_ro("dtype_code", [](const PyBuffer& self) { return self.buffer->dtype(); })
-      .def_prop_ro("capacity_nbytes", [](const PyBuffer& self) { return self.buffer->nbytes(); })
-      .def_prop_ro("slot", [](const PyBuffer& self) { return self.buffer->slot(); })
-      .def_prop_ro("away", [](const PyBuffer& self) { return !self.buffer->closed() && self.buffer->away(); })
-      .def_prop_ro("idle", [](const PyBuffer& self) { return self.buffer->idle(); })
-      .def_prop_ro("closed", [](const PyBuffer& self) { return self.buffer->closed(); });
-}
-
-nb::object error_of(const Task& task) {
-  const TaskError* error = task.queue->error(task.sequence);
-  if (error == nullptr) return nb::none();
-  return task_error(error->status, task.queue->id(), task.sequence, task.kernel_name(), error->text);
-}
-
-void wait_task(const Task& task, nb::handle timeout) {
-  wait_until_done(*task.queue, task.sequence, timeout_ns_of(timeout));
-  const nb::object error = error_of(task);
-  if (error.is_none()) return;
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-  throw nb::python_error();
-}
-
-nb::tuple outputs_of(const Task& task) {
-  if (!task.outputs) return nb::make_tuple();
-  if (nb::isinstance<PyBuffer>(task.outputs)) return nb::make_tuple(task.outputs);
-  return nb::tuple(task.outputs);
-}
-
 }  // namespace
-
-void set_failure(const Failure& failure, const std::string& queue, const std::string& kernel) {
-  try {
-    if (failure.status == POLYMUX_TIMEOUT) {
-      PyErr_SetString(PyExc_TimeoutError, failure.what());
-    } else if (failure.status == POLYMUX_SYSTEM_ERROR) {
-      PyErr_SetString(PyExc_OSError, failure.what());
-    } else if (failure.status < 100) {
-      nb::object error = task_error(failure.status, queue, 0, kernel, failure.what());
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    } else {
-      PyErr_SetString(errors_module().attr(error_class(failure.status)).ptr(), failure.what());
-    }
-  } catch (nb::python_error& e) {
-    e.restore();
-  }
-}
-
-int64_t timeout_ns_of(nb::handle timeout) {
-  if (timeout.is_none()) return -1;
-  const double seconds = nb::cast<double>(timeout);
-  if (!(seconds >= 0)) {
-    throw Failure(POLYMUX_INVALID_REQUEST,
-                  "timeout=" + std::to_string(seconds) + ": give seconds >= 0, or None to wait for ever");
-  }
-  return seconds > 9e9 ? -1 : static_cast<int64_t>(std::ceil(seconds * 1e9));
-}
-
-void wait_until_done(Queue& queue, uint64_t sequence, int64_t timeout_ns) {
-  const int64_t start = now_ns();
-  for (;;) {
-    const int64_t left = timeout_ns < 0 ? kSignalCheckNs : std::max<int64_t>(0, timeout_ns - (now_ns() - start));
-    const polymux_status status = queue.wait_done(sequence, std::min(left, kSignalCheckNs));
-    if (status == POLYMUX_OK) break;
-    if (status == POLYMUX_SERVER_GONE) throw Failure(status, "the server is gone; connect again when it is back");
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (timeout_ns >= 0 && now_ns() - start >= timeout_ns) {
-      throw Failure(POLYMUX_TIMEOUT, "task " + std::to_string(sequence) + " of queue " + queue.name() + " is not done");
-    }
-  }
-  if (queue.client()->anything_away()) queue.client()->bring_views_home(timeout_ns);
-}
-
-nb::object task_error(int status, const std::string& queue, uint64_t sequence, const std::string& kernel,
-                      const std::string& message) {
-  return errors_module().attr("task_failed")(status, queue, sequence, kernel, message);
-}
 
 void bind_client(nb::module_& m) {
   blocking_hooks = {release_interpreter, take_interpreter};
@@ -388,42 +168,8 @@ void bind_client(nb::module_& m) {
   m.def("default_socket_path", &default_socket_path);
   bind_py_client(m);
   bind_py_queue(m);
-  bind_py_buffer(m);
-  nb::class_<Task>(m, "Task", "A task that was submitted.")
-      .def("wait", &wait_task, "timeout"_a = nb::none(),
-           "Wait until it is done; raises its error, TimeoutError after `timeout` seconds, or ServerGone.")
-      .def(
-          "result",
-          [](const Task& task, nb::handle timeout) {
-            wait_task(task, timeout);
-            return outputs_of(task);
-          },
-          "timeout"_a = nb::none(), "Wait; the output buffers as a tuple.")
-      .def(
-          "error",
-          [](const Task& task, nb::handle timeout) {
-            wait_until_done(*task.queue, task.sequence, timeout_ns_of(timeout));
-            return error_of(task);
-          },
-          "timeout"_a = nb::none(), "Wait; the exception that the task ended with, or None.")
-      .def(
-          "done", [](const Task& task) { return task.queue->done(task.sequence); }, "Whether it has ended.")
-      .def(
-          "want", [](const Task& task) { task.queue->want(task.sequence); },
-          "Ask that the client's completion word changes when it is done.")
-      .def_prop_ro("sequence", [](const Task& task) { return task.sequence; })
-      .def_prop_ro("queue_id", [](const Task& task) { return task.queue->id(); })
-      .def_prop_ro("kernel", &Task::kernel_name)
-      .def_prop_ro("outputs", &outputs_of)
-      .def("__await__",
-           [](nb::handle self) {
-             const Task& task = nb::cast<const Task&>(self);
-             return static_cast<KernelBook*>(task.queue->client()->attachment.get())->awaiter(self);
-           })
-      .def("__repr__", [](const Task& task) {
-        return "<Task " + std::to_string(task.sequence) + " of queue " + task.queue->id() + ": " + task.kernel_name() +
-               (task.queue->done(task.sequence) ? ", done>" : ", pending>");
-      });
+  bind_buffer(m);
+  bind_task(m);
 }
 
 }  // namespace polymux

@@ -287,7 +287,7 @@ PyObject* submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
   if (!check_buffers(queue, *kernel, given)) return nullptr;
   // A buffer that is input and output is updated in place: both references say so.
   for (uint32_t i = 0; i < given.n_inputs; ++i) {
-    for (uint32_t j = given.n_inputs; j < given.n; ++j) {
+    for (uint32_t j = given.n_inputs; j < given.n && j < POLYMUX_MAX_BUFFERS; ++j) {
       if (given.buffers[i] == given.buffers[j]) {
         given.accesses[i] = given.accesses[j] = POLYMUX_READ | POLYMUX_WRITE;
       }

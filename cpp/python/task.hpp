@@ -73,6 +73,4 @@ nanobind::object task_error(int status, const std::string& queue, uint64_t seque
 // Queue.submit as a plain vectorcall method, for the cost of a call.
 PyObject* queue_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* names);
 
-void bind_task(nanobind::module_& module);
-
 }  // namespace polymux
