@@ -1,4 +1,4 @@
-"""Starts `polymux serve` in a process of its own, as an operator does."""
+"""Starts `polymux serve` and `polymux up` in processes of their own, as an operator does."""
 
 from __future__ import annotations
 
@@ -78,6 +78,29 @@ def serving(repository: Path, *options: str, environment: dict[str, str] | None 
             assert found is not None, first + log.read_text()
             yield FrontEnd(process, found[1], log)
         finally:
+            end(process)
+
+
+@contextmanager
+def server(socket: Path, *devices: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a Polymux server, by default with the device `cpu`."""
+    options = [word for device in devices or ("cpu",) for word in ("--device", device)]
+    process = subprocess.Popen(
+        [POLYMUX, "up", "--socket", str(socket), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(socket.parent)},
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not socket.exists():
+            assert process.poll() is None, process.stdout.read() if process.stdout else ""
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        if process.poll() is None:
             end(process)
 
 

@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tests.serving import repository
-from tests.serving.front_end import POLYMUX, end, serving
+from tests.serving.front_end import POLYMUX, end, server, serving
 
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}).encode()
 INFER = "/v2/models/id/infer"
-
-
-@contextmanager
-def server(socket: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run a Polymux server."""
-    process = subprocess.Popen(
-        [POLYMUX, "up", "--socket", str(socket), "--device", "cpu"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(socket.parent)},
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while not socket.exists():
-            assert process.poll() is None, process.stdout.read() if process.stdout else ""
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield process
-    finally:
-        if process.poll() is None:
-            end(process)
 
 
 def test_the_front_end_survives_the_servers_death_and_serves_again_when_it_is_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from polymux.serving.http_protocol import limited_protocol
 from polymux.serving.limits import Limits
 
 __all__ = ["bind", "serve_http"]
+
+_log = logging.getLogger(__name__)
 
 _DRAIN_S = 30
 
@@ -57,6 +60,7 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Finish the running requests and return; at the second call do not wait for them."""
+        _log.info("stopping; %s", "at once" if self.should_exit else "requests that run are answered first")
         self.force_exit = self.should_exit
         self.should_exit = True
 

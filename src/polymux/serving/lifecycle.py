@@ -91,7 +91,7 @@ class Lifecycle:
     async def _load_all(self, client: Client) -> None:
         for files in self._files:
             if files.error is not None:
-                _log.error("model %s cannot be served: %s", files.name, files.error)
+                _log.error("model %s is not served: %s", files.name, files.error)
             if unused := unused_settings(files.config):
                 _log.warning("model %s: no effect in this version: %s", files.name, ", ".join(unused))
             for version in files.versions:
@@ -113,7 +113,7 @@ class Lifecycle:
                 load_model, client, files.name, version, path, files.config, self._device
             )
         except ModelLoadError as error:
-            _log.error("model %s version %d cannot be loaded: %s", files.name, version, error)
+            _log.error("model %s version %d is not served: %s", files.name, version, error)
             return ModelVersion(files.name, version, ModelState.UNAVAILABLE, str(error))
         elapsed = time.monotonic() - started
         _log.info("model %s version %d loaded in %.1f s: %s", files.name, version, elapsed, _tensors(loaded))
