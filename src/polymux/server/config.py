@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from polymux.core.errors import ConfigError
+from polymux.device.request import parse_nbytes
 from polymux.policy import registry
-from polymux.server.options import GIB, MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
+from polymux.server.options import MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
 
-_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": GIB, "TiB": 1 << 40}
 _KEYS = ("socket", *(field.name for field in fields(RuntimeOptions)))
 _LIMITS = tuple(field.name for field in fields(Limits))
 MIN_SEGMENT_NBYTES = 32 << 20
@@ -79,7 +79,10 @@ class _Reader:
 
     def _nbytes(self, table: Mapping[str, Any], key: str, standard: int) -> int:
         value = table.get(key, standard)
-        nbytes = parse_nbytes(value) if isinstance(value, str) else value
+        try:
+            nbytes = parse_nbytes(value) if isinstance(value, str) else value
+        except ValueError:
+            nbytes = None
         if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < MIN_SEGMENT_NBYTES:
             remedy = f'give {MIN_SEGMENT_NBYTES} bytes or more, as a number or a text such as "2 GiB"'
             raise self._bad(f"limits.{key}", value, remedy)
@@ -130,16 +133,3 @@ class _Reader:
 
     def _bad(self, key: str, value: object, remedy: str) -> ConfigError:
         return ConfigError(self._file, key, value, remedy)
-
-
-def parse_nbytes(text: str) -> int | None:
-    """Read a size such as ``512 MiB``; None when it is none."""
-    number, unit = text.strip(), "B"
-    for name in _UNITS:
-        if number.endswith(name):
-            number, unit = number.removesuffix(name).strip(), name
-    try:
-        value = float(number) * _UNITS[unit]
-        return int(value) if value == int(value) else None
-    except (ValueError, OverflowError):
-        return None
