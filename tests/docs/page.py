@@ -27,6 +27,7 @@ PAGES = sorted(
 )
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 _COMMAND_TIMEOUT_S = 300
+RUNTIME_FOLDER = ".runtime"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +86,24 @@ def run(block: Block, folder: Path) -> None:
         command = ["bash", "-euo", "pipefail", "-c", "\n".join(block.commands())]
     else:
         command = [sys.executable, "-c", block.body]
-    runtime = folder / ".runtime"
-    runtime.mkdir(mode=0o700, exist_ok=True)
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "XDG_RUNTIME_DIR": str(runtime),
-        "COLUMNS": "110",
-    }
     ran = subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True, timeout=_COMMAND_TIMEOUT_S,
+        command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, text=True, timeout=_COMMAND_TIMEOUT_S,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"line {block.line}: exit status {ran.returncode}\n{ran.stdout}"
     if block.language == "console" and block.output().strip():
         assert matches(block.output(), ran.stdout), f"line {block.line} shows other output:\n{ran.stdout}"
+
+
+def stop_server(folder: Path) -> None:
+    """Stop the server that a page's commands have left running, if any."""
+    if any((folder / RUNTIME_FOLDER).rglob("*.sock")):
+        command = [sys.executable, "-m", "polymux.cli", "down"]
+        subprocess.run(command, env=_environment(folder), capture_output=True, timeout=60, check=False)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    runtime = folder / RUNTIME_FOLDER
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "XDG_RUNTIME_DIR": str(runtime), "COLUMNS": "110"}

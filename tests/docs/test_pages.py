@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import PAGES, ROOT, Block, blocks, matches, run
+from tests.docs.page import PAGES, ROOT, Block, blocks, matches, run, stop_server
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -30,8 +30,11 @@ def _anchors(page: Path) -> set[str]:
     "page", [page for page in PAGES if any(block.runs for block in blocks(page.read_text()))], ids=_name
 )
 def test_blocks_marked_for_running_run(page: Path, tmp_path: Path) -> None:
-    for block in blocks(page.read_text()):
-        run(block, tmp_path)
+    try:
+        for block in blocks(page.read_text()):
+            run(block, tmp_path)
+    finally:
+        stop_server(tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -48,8 +51,8 @@ def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 @cache
-def _make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def _make_targets(folder: str) -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / folder / "Makefile").read_text(), re.MULTILINE))
 
 
 @cache
@@ -63,7 +66,8 @@ def _complaint(command: str) -> str | None:
     """Say what is wrong with a command of the documentation, None when it exists with those options."""
     words = shlex.split(command, comments=True)
     if words[:1] == ["make"]:
-        unknown = [word for word in words[1:] if "=" not in word and word not in _make_targets()]
+        folder, targets = (words[2], words[3:]) if words[1:2] == ["-C"] else (".", words[1:])
+        unknown = [word for word in targets if "=" not in word and word not in _make_targets(folder)]
         return f"make has no target {unknown}" if unknown else None
     if words[:1] != ["polymux"]:
         return None
