@@ -15,7 +15,7 @@ from polymux.cli.connection import (
     print_json,
     socket_path,
 )
-from polymux.cli.text import size, table
+from polymux.cli.text import size, table, terminal
 from polymux.core.errors import NoServer
 from polymux.device.registry import close_all, discover
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        show(found, title, Console())
+        show(found, title, terminal())
     return 0
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
-from polymux.cli.text import table
+from polymux.cli.text import table, terminal
 from polymux.core.errors import InvalidRequest
 
 
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(kernels: list[dict[str, Any]], documented: bool) -> None:
-    console = Console()
+    console = terminal()
     rows = table(f"{len(kernels)} kernels", ("kernel", "(inputs) -> (outputs); scalars", "devices", "from"))
     for kernel in kernels:
         isolated = " (isolated)" if kernel["isolated"] else ""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from rich.console import Console
-
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
-from polymux.cli.tables import applications_table, devices_table, queues_table, server_line
+from polymux.cli.tables import applications_table, devices_table, queues_table, server_line, streams_table
+from polymux.cli.text import terminal
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,9 +29,14 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(state)
         return 0
-    console = Console()
+    console = terminal()
     console.print(server_line(state))
-    for made in (devices_table(state), applications_table(state), queues_table(state)):
+    for made in (
+        devices_table(state),
+        streams_table(state),
+        queues_table(state),
+        applications_table(state),
+    ):
         console.print()
         console.print(made)
     return 0

@@ -21,43 +21,40 @@ def server_line(state: State) -> str:
     )
 
 
-def devices_table(state: State, before: State | None = None) -> Table:
-    """List the devices with their streams."""
-    columns = (
-        "stream",
-        "name",
-        "queues",
-        "busy",
-        "tasks",
-        "tasks/s",
-        "memory used",
-        "copied in",
-        "copied out",
-    )
+def devices_table(state: State) -> Table:
+    """List the devices with their memory."""
+    columns = ("device", "name", "units", "memory used", "copied in", "copied out")
     made = table("Devices", columns, columns[2:])
     for device in state["devices"]:
+        made.add_row(
+            device["id"],
+            escape(device["name"])
+            if device["lost"] is None
+            else f"[red]lost: {escape(device['lost'])}[/red]",
+            str(device["units"]),
+            _memory(device),
+            size(device["copied_in_nbytes"]),
+            size(device["copied_out_nbytes"]),
+        )
+    return made
+
+
+def streams_table(state: State, before: State | None = None) -> Table:
+    """List the streams of all devices with what they do."""
+    columns = ("stream", "queues", "busy", "tasks", "tasks/s")
+    made = table("Streams", columns, columns[1:])
+    for device in state["devices"]:
         earlier = _by_id(before, "devices").get(device["id"])
-        for number, stream in enumerate(device["streams"]):
-            first = number == 0
+        for stream in device["streams"]:
             busy, rate = _stream_rates(state, stream, before, earlier)
-            made.add_row(
-                stream["id"],
-                str(len(stream["queues"])),
-                busy,
-                count(stream["tasks"]),
-                rate,
-                _memory(device) if first else "",
-                size(device["copied_in_nbytes"]) if first else "",
-                size(device["copied_out_nbytes"]) if first else "",
-            )
-        if device["lost"] is not None:
-            made.add_row(f"[red]lost: {escape(device['lost'])}[/red]")
+            queues = ", ".join(stream["queues"]) or "-"
+            made.add_row(stream["id"], queues, busy, count(stream["tasks"]), rate)
     return made
 
 
 def applications_table(state: State) -> Table:
     """List the applications."""
-    columns = ("application", "session", "process", "user", "queues", "kernels", "segment", "on devices")
+    columns = ("application", "session", "process", "user", "queues", "kernels", "segment")
     made = table("Applications", columns, columns[1:])
     for item in state["applications"]:
         made.add_row(
@@ -68,7 +65,6 @@ def applications_table(state: State) -> Table:
             str(item["queues"]),
             str(item["kernels"]),
             size(item["segment_nbytes"]),
-            size(item["device_nbytes"]),
         )
     if not state["applications"]:
         made.add_row("[dim]none[/dim]")
@@ -77,27 +73,15 @@ def applications_table(state: State) -> Table:
 
 def queues_table(state: State, before: State | None = None) -> Table:
     """List the queues."""
-    columns = (
-        "queue",
-        "name",
-        "application",
-        "state",
-        "stream",
-        "waiting",
-        "done",
-        "tasks/s",
-        "moved",
-        "memory",
-    )
-    made = table("Queues", columns, columns[5:])
+    columns = ("queue", "application", "runs on", "waiting", "done", "tasks/s", "moved", "on devices")
+    made = table("Queues", columns, columns[3:])
     earlier = _by_id(before, "queues")
     for queue in state["queues"]:
+        name = queue["id"] if queue["name"] == queue["id"] else f"{queue['id']} {queue['name']}"
         made.add_row(
-            queue["id"],
-            escape(queue["name"]),
+            escape(name),
             escape(queue["application"]),
-            _queue_state(queue),
-            queue["stream"] or "-",
+            _where(queue),
             count(queue["pending"]),
             count(queue["completed"]),
             _rate(state, before, queue["completed"], earlier.get(queue["id"], {}).get("completed")),
@@ -119,8 +103,11 @@ def _memory(device: dict[str, Any]) -> str:
     return f"{size(device['used_nbytes'])} of {size(device['memory_nbytes'])}"
 
 
-def _queue_state(queue: dict[str, Any]) -> str:
-    text = str(queue["state"] or "opening")
+def _where(queue: dict[str, Any]) -> str:
+    """Say where a queue runs, and what is special about it."""
+    text = str(queue["stream"] or queue["state"] or "opening")
+    if queue["state"] not in (None, "bound", text):
+        text += f", {queue['state']}"
     if queue["home"] is not None:
         text += f", home {queue['home']}"
     if queue["pinned"] is not None:
@@ -137,7 +124,7 @@ def _stream_rates(
     if then is None:
         return "-", "-"
     elapsed_ns = state["server"]["now_ns"] - before["server"]["now_ns"]
-    busy = percent(min(stream["busy_ns"] - then["busy_ns"], elapsed_ns), elapsed_ns)
+    busy = percent(min(max(0, stream["busy_ns"] - then["busy_ns"]), elapsed_ns), elapsed_ns)
     return busy, _rate(state, before, stream["tasks"], then["tasks"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Console
 from rich.table import Table
 
 
@@ -49,3 +50,9 @@ def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Tabl
         whole = numbers or column == columns[0]
         made.add_column(column, justify="right" if numbers else "left", no_wrap=whole, overflow="fold")
     return made
+
+
+def terminal() -> Console:
+    """Make a console as wide as the terminal; wide enough for every table where there is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=140)

@@ -6,11 +6,19 @@ import argparse
 import time
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 
 from polymux.cli.connection import AdminConnection, add_socket_option, socket_path
-from polymux.cli.tables import State, applications_table, devices_table, queues_table, server_line
+from polymux.cli.tables import (
+    State,
+    applications_table,
+    devices_table,
+    queues_table,
+    server_line,
+    streams_table,
+)
+from polymux.cli.text import terminal
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(options: argparse.Namespace) -> int:
     """Show frames until Ctrl-C, or one."""
-    console = Console()
+    console = terminal()
     with AdminConnection(socket_path(options)) as connection:
         before: State = connection.request_json("status")
         if options.once:
@@ -56,7 +64,9 @@ def frame(state: State, before: State | None) -> RenderableType:
     return Group(
         server_line(state),
         "",
-        devices_table(state, before),
+        devices_table(state),
+        "",
+        streams_table(state, before),
         "",
         queues_table(state, before),
         "",

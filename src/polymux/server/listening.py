@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -37,7 +38,15 @@ class Listener:
     def __init__(self, path: Path) -> None:
         self.path = path
         _prepare_folder(path)
-        _remove_stale(path)
+        self._lock = _take_lock(path)
+        try:
+            _remove_stale(path)
+            self._listen(path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _listen(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.socket.bind(str(path))
@@ -60,6 +69,9 @@ class Listener:
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino == self._inode:
                 os.unlink(self.path)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def _prepare_folder(path: Path) -> None:
@@ -75,6 +87,20 @@ def _prepare_folder(path: Path) -> None:
             f"{folder} belongs to user {owner.st_uid} with mode {stat.S_IMODE(owner.st_mode):04o}, where others"
             " could replace the socket; choose another --socket"
         )
+
+
+def _take_lock(path: Path) -> int:
+    """Hold a lock beside the socket as long as the server lives, so that two that start at once do not race."""
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise _explained(path, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AddressInUseError(_in_use(path)) from None
+    return descriptor
 
 
 def _remove_stale(path: Path) -> None:

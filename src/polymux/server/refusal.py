@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
 from polymux.core.status import TaskStatus
-from polymux.segment import Worker
+from polymux.segment import SegmentError, Worker
 from polymux.server.session import TaskQueue
 
 
@@ -46,7 +47,8 @@ class Refusal:
         self._reasons[queue.id] = (status, message)
         if queue.id not in self._queues:
             self._queues[queue.id] = queue
-            self.worker.bind(queue.session.segment, queue.index, queue.id, 0, False)
+            with contextlib.suppress(SegmentError):  # its ring is gone: nobody waits for its tasks
+                self.worker.bind(queue.session.segment, queue.index, queue.id, 0, False)
 
     def let_go(self, queue: TaskQueue) -> None:
         """Give a queue back at the next task boundary; `released` is called then."""

@@ -156,7 +156,9 @@ class Scheduler:
         now = monotonic_ns()
         try:
             decisions = self._engine.handle(event, now)
-        except BadDecision as error:  # a defect of the policy; the engine says what has to be done all the same
+        except (
+            BadDecision
+        ) as error:  # a defect of the policy; the engine says what has to be done all the same
             traceback.print_exc()
             decisions = list(error.decisions)
         self._record(Step(now, event, tuple(decisions)))

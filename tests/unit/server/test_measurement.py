@@ -1,0 +1,49 @@
+"""Estimates for the policies, from what was measured."""
+
+from __future__ import annotations
+
+from polymux.core.ids import DeviceId
+from polymux.server.measurement import Measurements
+from polymux.server.transfer import Transfer
+
+CPU, FPGA = DeviceId("cpu:0"), DeviceId("opencl:0")
+
+
+def copy(location: int, into: bool, nbytes: int, duration_ns: int) -> Transfer:
+    return Transfer(into, location, "d", "q", "o", nbytes, 0, duration_ns)
+
+
+def test_a_gain_is_known_only_when_both_devices_have_run_the_kernel() -> None:
+    measured = Measurements()
+    measured.launched(CPU, 20, 900)
+    assert measured.gain_ns(20, CPU, FPGA) is None
+    measured.launched(FPGA, 20, 400)
+    assert measured.gain_ns(20, CPU, FPGA) == 500
+    assert measured.gain_ns(20, FPGA, CPU) == -500
+
+
+def test_the_mean_follows_the_measurements() -> None:
+    measured = Measurements()
+    measured.launched(FPGA, 20, 0)
+    measured.launched(CPU, 20, 1000)
+    for _ in range(200):
+        measured.launched(CPU, 20, 100)
+    assert measured.gain_ns(20, CPU, FPGA) == 100
+
+
+def test_a_transfer_is_the_sum_of_its_legs_and_unknown_when_one_was_never_made() -> None:
+    measured = Measurements()
+    measured.copied(copy(1, False, 100, 200))
+    assert measured.transfer_ns({1: 50}, 0) == 100
+    assert measured.transfer_ns({1: 50}, 2) is None
+    measured.copied(copy(2, True, 100, 400))
+    assert measured.transfer_ns({1: 50, 0: 10, 2: 999}, 2) == 100 + 200 + 40
+    assert measured.transfer_ns({0: 10}, 0) == 0
+
+
+def test_copied_bytes_are_counted_by_direction() -> None:
+    measured = Measurements()
+    for transfer in (copy(1, True, 5, 1), copy(1, True, 6, 1), copy(1, False, 7, 1), copy(2, True, 0, 1)):
+        measured.copied(transfer)
+    assert measured.copied_nbytes(1) == (11, 7)
+    assert measured.copied_nbytes(2) == (0, 0)
