@@ -64,7 +64,7 @@ def graph(
 
 def identity(datatype: str, shape: Sequence[int | str | None] = ("n",)) -> onnx.ModelProto:
     """Make a model whose output `y` is its input `x`."""
-    kind = DATATYPES[datatype][0]
+    kind = TensorProto.BFLOAT16 if datatype == "BF16" else DATATYPES[datatype][0]
     tensors = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
     return graph([helper.make_node("Identity", ["x"], ["y"])], tensors[:1], tensors[1:])
 

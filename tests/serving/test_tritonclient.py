@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -41,6 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository.add(root, "add_sub_auto", repository.add_sub())
     for datatype in repository.DATATYPES:
         repository.add(root, f"id_{datatype}", repository.identity(datatype))
+    repository.add(root, "id_BF16", repository.identity("BF16"))
     repository.add(root, "id_scalar", repository.identity("INT64", ()))
     repository.add(root, "id_rank3", repository.identity("FP32", ("a", "b", "c")))
     repository.add(root, "repeat", repository.repeat())
@@ -141,12 +144,13 @@ def test_inputs_and_outputs_in_json_and_binary_can_be_mixed(client: Any, output_
     np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), 0 * a)
 
 
-@pytest.mark.parametrize("datatype", repository.DATATYPES)
-@pytest.mark.parametrize("binary", [True, False])
+# This client sends FP16 in binary form only.
+@pytest.mark.parametrize(
+    ("datatype", "binary"),
+    [(name, form) for name in repository.DATATYPES for form in (True, False) if form or name != "FP16"],
+)
 @pytest.mark.parametrize("length", [0, 1, 3, 1000])
 def test_every_datatype_comes_back_as_it_went(client: Any, datatype: str, binary: bool, length: int) -> None:
-    if datatype == "FP16" and not binary:
-        pytest.skip("this client sends FP16 in binary form only")
     dtype = np.dtype(repository.DATATYPES[datatype][1])
     if dtype.kind in "iu":
         value = np.resize(np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 1], dtype), length)
@@ -157,6 +161,22 @@ def test_every_datatype_comes_back_as_it_went(client: Any, datatype: str, binary
     result = infer(client, f"id_{datatype}", binary, x=(datatype, value)).as_numpy("y")
     assert result.dtype == dtype
     np.testing.assert_array_equal(result, value)
+
+
+def test_bf16_comes_back_in_binary_form_and_is_refused_in_json(front: FrontEnd, client: Any) -> None:
+    value = np.array([1.5, -2.0, 3e38], ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(infer(client, "id_BF16", x=("BF16", value)).as_numpy("y"), value)
+    inputs = [{"name": "x", "shape": [1], "datatype": "BF16", "data": [1.5]}]
+    body = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    status, answer = front.get("/v2/models/id_BF16/infer", body)
+    assert (status, "BF16" in answer["error"]) == (400, True)
+
+
+def test_fp16_can_be_sent_and_received_in_json(front: FrontEnd) -> None:
+    inputs = [{"name": "x", "shape": [3], "datatype": "FP16", "data": [0.1, 65504, -2]}]
+    status, answer = front.get("/v2/models/id_FP16/infer", json.dumps({"inputs": inputs}).encode())
+    assert status == 200
+    assert np.array_equal(np.float16(answer["outputs"][0]["data"]), np.float16([0.1, 65504, -2]))
 
 
 @pytest.mark.parametrize("binary", [True, False])

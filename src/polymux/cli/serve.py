@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         level=logging.DEBUG if args.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line for each broken client
     limits = Limits(body_nbytes=args.max_body_nbytes, header_nbytes=args.max_header_nbytes)
     options = ServeOptions(args.models_dir, args.host, args.port, args.device, limits)
 

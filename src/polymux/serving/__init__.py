@@ -1,8 +1,8 @@
 """Model repository and Open Inference Protocol front end: a client of the core that serves models over HTTP.
 
 A request goes through these files in order: ``http_protocol`` (bytes to HTTP), ``http_app`` (path to handler),
-``infer`` (one inference), ``infer_body`` and ``infer_request`` (body to checked values and filled buffers),
-``kernel_runner`` (task on the core), ``infer_response`` (buffers to answer). Models come in through ``repository``
-(directories), ``config_file`` and ``config_check`` (configuration), and ``loader`` (kernel on the core) into
-``models``. ``server`` puts it all together.
+``infer`` (one inference), ``infer_body`` (pieces into buffers) with ``infer_request`` and ``request_tensors`` (JSON to
+checked values), ``kernel_runner`` (task on the core), ``infer_response`` (buffers to answer). Models come in through
+``repository`` (directories), ``config_file`` and ``config_check`` (configuration) and ``kernel_runner`` (kernel on the
+core) into ``models``; ``lifecycle`` keeps them there. ``front_end`` puts it all together.
 """

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from polymux.serving.infer_request import RequestedOutput
 from polymux.serving.json_text import dump, dump_array
+from polymux.serving.request_tensors import RequestedOutput
 
 __all__ = ["encode_response"]
 

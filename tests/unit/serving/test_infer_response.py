@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from polymux.core.dtype import DType
-from polymux.serving.infer_request import RequestedOutput
 from polymux.serving.infer_response import encode_response
+from polymux.serving.request_tensors import RequestedOutput
 from polymux.serving.signature import TensorSignature
 from tests.unit.serving.fake_model import tensor
 
