@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,12 +55,10 @@ def requests() -> list[str]:
 def open_all(request: str) -> list[Device]:
     """Open the devices of a request; none where its API is absent."""
     if request == "simulated":
-        path = Path(tempfile.mkstemp(suffix=".toml")[1])
-        path.write_text(_SIMULATED)
-        try:
-            return discover([f"simulated={path}"], native_caller=call_native)[0]
-        finally:
-            path.unlink()
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(_SIMULATED)
+            file.flush()
+            return discover([f"simulated={file.name}"], native_caller=call_native)[0]
     try:
         return discover([request], native_caller=call_native)[0]
     except DeviceUnavailable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import threading
 from collections.abc import Iterator
 
@@ -232,3 +234,23 @@ def test_closing_twice_is_fine_and_nothing_works_afterwards(device: Device) -> N
 
 def test_what_it_counts_are_numbers_by_name(device: Device) -> None:
     assert all(isinstance(count, int) for count in device.counters().values())
+
+
+def test_devices_that_were_opened_used_and_closed_leave_no_thread_and_no_file_open() -> None:
+    def left_over() -> tuple[int, int]:
+        gc.collect()
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    def cycle() -> None:
+        for request in requests():
+            for opened in open_all(request):
+                rig = Rig(opened)
+                rig.check_saxpy(100)
+                rig.free()
+                opened.close()
+
+    cycle()  # drivers start their own threads once
+    before = left_over()
+    for _ in range(10):
+        cycle()
+    assert left_over() == before

@@ -16,6 +16,7 @@ from polymux.core.implementation import NativeFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import Access
+from polymux.device.cores import allowed_cores
 from polymux.device.native_library import KERNEL_ABI, load, resolve
 from polymux.device.protocol import Device, LaunchError
 from polymux.device.registry import discover
@@ -63,7 +64,7 @@ def opened(request: str) -> Device:
 
 @pytest.mark.parametrize("memory", ["host", "own"])
 def test_a_c_function_computes_on_both_kinds_of_memory(build: Build, memory: str) -> None:
-    device = opened(f"cpu:0,memory={memory}")
+    device = opened(f"cpu:{allowed_cores()[0]},memory={memory}")
     rig = Rig(device)
     x, y = rig.put(np.arange(1001, dtype=np.float32)), rig.put(np.zeros(1001, np.float32), Access.WRITE)
     assert rig.run(SCALE, NativeFunction(build(), "scale"), [x, y], a=0.5) is None

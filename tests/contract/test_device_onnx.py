@@ -230,7 +230,7 @@ def test_bfloat16_goes_through_although_numpy_does_not_know_it(tmp_path: Path) -
         [info("x", T.FLOAT, ["n"])],
         [info("y", T.BFLOAT16, ["n"])],
     )
-    (device, *_), _ = discover(["cpu:0"])
+    (device, *_), _ = discover([f"cpu:{allowed_cores()[0]}"])
     rig = Rig(device)
     x, memory = rig.put(np.array([0, 1, 2], np.float32)), device.allocate(6)
     y = Operand(BufferView(1, DType.BF16, (3,), 6, Access.WRITE, 0), memory=memory)

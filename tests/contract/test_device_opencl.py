@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def test_source_that_does_not_compile_shows_the_compilers_log(rig: Rig, out: Ope
         (one("fill", BufferArgument(0), ScalarArgument(DType.F32, 1), size=(1, 1, 1, 1)), "global size"),
         (
             one("fill", BufferArgument(0), ScalarArgument(DType.F32, 1), local=(48,)),
-            r"\(64,\) is no multiple of.*48",
+            r"\(64,\), which is no multiple of.*48",
         ),
         (one("fill", BufferArgument(0), ScalarArgument(DType.F32, 1), local=(8, 8)), "no multiple"),
         (
@@ -176,7 +177,7 @@ def test_streams_share_a_program_while_one_of_them_uses_it(device: OpenCLDevice)
         operand = rig.put(np.zeros(64, np.float32), Access.WRITE)
         rig.run(SPEC, implementation, [operand], value=1.0)
         prepared.append(rig.stream.prepare(SPEC, implementation))
-    first, second = (item._kernels(())["fill"] for item in prepared)
+    first, second = (item._functions(())["fill"].kernel for item in prepared)
     assert first != second
     assert first.program == second.program
     for rig in rigs:
@@ -217,6 +218,23 @@ def test_a_binary_that_does_not_fit_is_refused_and_the_loaded_one_stays(
     rig.run(SPEC, good, [out], value=3.0)
     assert rig.get(out)[0] == 3.0
     assert device.counters() == {"reconfigurations": 0}
+
+
+def test_a_hundred_programs_that_are_forgotten_leave_no_memory_behind(rig: Rig, out: Operand) -> None:
+    def resident_nbytes() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def use(numbers: range) -> None:
+        for number in numbers:
+            implementation = OpenCLSource(f"{FILL} // {number}", OpenCLRange("fill", (64,)))
+            rig.run(SPEC, implementation, [out], value=1.0)
+            rig.device.forget(implementation)
+
+    use(range(20))
+    before = resident_nbytes()
+    use(range(20, 120))
+    assert resident_nbytes() - before < 32 << 20
 
 
 def test_no_warning_comes_from_pyopencl(rig: Rig, out: Operand) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from operator import mod
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from polymux.core.opencl_plan import (
 from polymux.core.status import TaskStatus
 from polymux.device.cpu_kernels import describe_exception
 from polymux.device.opencl_error import driver_errors
-from polymux.device.opencl_program import Programs
+from polymux.device.opencl_program import KernelFunction, Programs, kernel_functions
 from polymux.device.protocol import LaunchError, Operand, Scalars
 
 _MAX_VARIANTS = 32
@@ -49,10 +50,17 @@ class OpenCLQueue:
         self.cl = cl
         self.queue = queue
         self.name = name
+        self.device = queue.device
+        self._max_dimensions = int(self.device.max_work_item_dimensions)
+        self._local_nbytes = int(self.device.local_mem_size)
         self._scratch: list[Any] = []
 
     def run(
-        self, spec: KernelSpec, plan: OpenCLPlan, kernels: Mapping[str, Any], operands: Sequence[Operand]
+        self,
+        spec: KernelSpec,
+        plan: OpenCLPlan,
+        functions: Mapping[str, KernelFunction],
+        operands: Sequence[Operand],
     ) -> None:
         """Enqueue a plan's launches and wait for the last.
 
@@ -65,13 +73,11 @@ class OpenCLQueue:
             scratch = self._scratch_buffers(plan.scratch_nbytes)
             try:
                 for launch in plan.launches:
-                    kernel = kernels.get(launch.entry)
-                    if kernel is None:
-                        raise _failed(
-                            spec,
-                            f"its program has no function {launch.entry!r}; it has {', '.join(sorted(kernels))}",
-                        )
-                    self._enqueue(spec, kernel, launch, operands, scratch)
+                    function = functions.get(launch.entry)
+                    if function is None:
+                        has = ", ".join(sorted(functions))
+                        raise _failed(spec, f"its program has no function {launch.entry!r}; it has {has}")
+                    self._enqueue(spec, function, launch, operands, scratch)
             finally:
                 self.queue.finish()
                 self._scratch = [buffer for buffer in scratch if buffer.size <= _KEPT_SCRATCH_NBYTES]
@@ -79,18 +85,20 @@ class OpenCLQueue:
     def _enqueue(
         self,
         spec: KernelSpec,
-        kernel: Any,
+        function: KernelFunction,
         launch: OpenCLLaunch,
         operands: Sequence[Operand],
         scratch: list[Any],
     ) -> None:
-        if len(launch.arguments) != kernel.num_args:
+        if len(launch.arguments) != function.num_args:
+            has = len(launch.arguments)
             raise _failed(
-                spec,
-                f"function {launch.entry!r} takes {kernel.num_args} arguments, its plan has {len(launch.arguments)}",
+                spec, f"function {launch.entry!r} takes {function.num_args} arguments, its plan has {has}"
             )
-        self._check_sizes(spec, kernel, launch)
-        kernel.set_args(*(self._argument(spec, argument, operands, scratch) for argument in launch.arguments))
+        self._check_sizes(spec, function, launch)
+        kernel = function.kernel
+        for index, argument in enumerate(launch.arguments):
+            kernel.set_arg(index, self._argument(spec, argument, operands, scratch))
         self.cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
 
     def _argument(
@@ -110,38 +118,23 @@ class OpenCLQueue:
             f"its plan has the argument {argument}, with {len(operands)} buffers and {len(scratch)} scratch",
         )
 
-    def _check_sizes(self, spec: KernelSpec, kernel: Any, launch: OpenCLLaunch) -> None:
-        device, info = self.queue.device, self.cl.kernel_work_group_info
-        sizes = launch.global_size
-        local = launch.local_size
-        if not 1 <= len(sizes) <= device.max_work_item_dimensions or min(sizes) < 1:
-            raise _failed(
-                spec, f"function {launch.entry!r} has the global size {sizes}; give 1 to 3 positive numbers"
-            )
-        if local is not None:
-            if (
-                len(local) != len(sizes)
-                or min(local) < 1
-                or any(s % n for s, n in zip(sizes, local, strict=True))
-            ):
-                raise _failed(
-                    spec,
-                    f"function {launch.entry!r}: global size {sizes} is no multiple of local size {local}",
-                )
-            limit = kernel.get_work_group_info(info.WORK_GROUP_SIZE, device)
-            if math.prod(local) > limit:
-                raise _failed(
-                    spec,
-                    f"function {launch.entry!r}: work-groups of {local} have {math.prod(local)} work-items;"
-                    f" {self.name} allows {limit}",
-                )
-        asked = sum(a.nbytes for a in launch.arguments if isinstance(a, LocalArgument))
-        if asked > device.local_mem_size:
-            raise _failed(
-                spec,
-                f"function {launch.entry!r} asks for {asked} bytes of local memory; {self.name} has"
-                f" {device.local_mem_size}",
-            )
+    def _check_sizes(self, spec: KernelSpec, function: KernelFunction, launch: OpenCLLaunch) -> None:
+        sizes, local = launch.global_size, launch.local_size
+        problem = None
+        if not 1 <= len(sizes) <= self._max_dimensions or min(sizes) < 1:
+            problem = f"has the global size {sizes}; give 1 to {self._max_dimensions} positive numbers"
+        elif local is not None:
+            group = math.prod(local)
+            if len(local) != len(sizes) or min(local) < 1 or any(map(mod, sizes, local)):
+                problem = f"has the global size {sizes}, which is no multiple of the local size {local}"
+            elif group > function.max_group_size:
+                allowed = function.max_group_size
+                problem = f"has work-groups of {local}: {group} work-items; {self.name} allows {allowed}"
+        local_nbytes = sum(a.nbytes for a in launch.arguments if isinstance(a, LocalArgument))
+        if local_nbytes > self._local_nbytes:
+            problem = f"asks for {local_nbytes} bytes of local memory; {self.name} has {self._local_nbytes}"
+        if problem is not None:
+            raise _failed(spec, f"function {launch.entry!r} {problem}")
 
     def _scratch_buffers(self, sizes: Sequence[int]) -> list[Any]:
         kept = sorted(self._scratch, key=lambda buffer: int(buffer.size))
@@ -168,22 +161,22 @@ class PreparedSource:
         self._implementation = implementation
         self._queue = queue
         self._programs = programs
-        self._variants: OrderedDict[tuple[str, ...], tuple[Any, dict[str, Any]]] = OrderedDict()
+        self._variants: OrderedDict[tuple[str, ...], tuple[Any, dict[str, KernelFunction]]] = OrderedDict()
 
     def run(self, operands: Sequence[Operand], scalars: Scalars) -> None:
         """Run the plan's launches; see `polymux.device.protocol.Prepared`."""
         plan = make_plan(self._spec, self._implementation.plan, operands, scalars)
         if plan.launches:
-            self._queue.run(self._spec, plan, self._kernels(plan.options), operands)
+            self._queue.run(self._spec, plan, self._functions(plan.options), operands)
 
-    def _kernels(self, options: tuple[str, ...]) -> dict[str, Any]:
+    def _functions(self, options: tuple[str, ...]) -> dict[str, KernelFunction]:
         variant = self._variants.get(options)
         if variant is None:
             text = " ".join((self._implementation.options, *options)).strip()
             program = self._programs.build(self._spec.name, self._implementation.source, text)
             with driver_errors(self._queue.cl, f"kernel {self._spec.name} on {self._queue.name}"):
                 # of this queue alone: a kernel object holds its arguments
-                variant = (program, {kernel.function_name: kernel for kernel in program.all_kernels()})
+                variant = (program, kernel_functions(self._queue.cl, program, self._queue.device))
             self._variants[options] = variant
             if len(self._variants) > _MAX_VARIANTS:
                 self._variants.popitem(last=False)
@@ -209,8 +202,8 @@ class PreparedBinary:
                 self._spec, f"its plan has the build options {plan.options}; a program binary takes none"
             )
         if plan.launches:
-            with self._programs.loaded(self._implementation) as kernels:
-                self._queue.run(self._spec, plan, kernels, operands)
+            with self._programs.loaded(self._implementation) as functions:
+                self._queue.run(self._spec, plan, functions, operands)
 
 
 def make_plan(

@@ -15,6 +15,38 @@ from polymux.device.protocol import LaunchError
 from polymux.device.shared_cache import SharedCache, file_identity
 
 
+class KernelFunction:
+    """A kernel function of a built program, with what the driver says about it asked for once.
+
+    Parameters
+    ----------
+    cl : module
+        pyopencl.
+    kernel : pyopencl.Kernel
+        Holds its arguments, so it belongs to whoever launches it.
+    device : pyopencl.Device
+    """
+
+    __slots__ = ("kernel", "max_group_size", "num_args")
+
+    def __init__(self, cl: Any, kernel: Any, device: Any) -> None:
+        self.kernel = kernel
+        self.num_args = int(kernel.num_args)
+        info = cl.kernel_work_group_info.WORK_GROUP_SIZE
+        self.max_group_size = int(kernel.get_work_group_info(info, device))
+
+
+def kernel_functions(cl: Any, program: Any, device: Any) -> dict[str, KernelFunction]:
+    """Make new kernel objects of all functions of a program, by name.
+
+    Notes
+    -----
+    One by one: the kernels of pyopencl's ``Program.all_kernels`` keep the program's memory for ever.
+    """
+    names = [name for name in program.kernel_names.split(";") if name]
+    return {name: KernelFunction(cl, cl.Kernel(program, name), device) for name in names}
+
+
 class Programs:
     """The programs of one device.
 
@@ -60,12 +92,12 @@ class Programs:
         return self._built.get((source, options), lambda: self._build(kernel, source, options))
 
     @contextmanager
-    def loaded(self, binary: OpenCLBinary) -> Iterator[dict[str, Any]]:
+    def loaded(self, binary: OpenCLBinary) -> Iterator[dict[str, KernelFunction]]:
         """Have a program binary on the device meanwhile, and the device's binary kernels to oneself.
 
         Yields
         ------
-        dict of str to pyopencl.Kernel
+        dict of str to KernelFunction
             The binary's kernel functions by name.
 
         Raises
@@ -98,7 +130,7 @@ class Programs:
             program = self._cl.Program(self._context, source)
             return program.build(options, devices=[self._device])
 
-    def _load(self, binary: OpenCLBinary) -> dict[str, Any]:
+    def _load(self, binary: OpenCLBinary) -> dict[str, KernelFunction]:
         try:
             with open(binary.path, "rb") as file:
                 content = file.read()
@@ -109,7 +141,7 @@ class Programs:
             ) from error
         try:
             program = self._cl.Program(self._context, [self._device], [content]).build()
-            return {kernel.function_name: kernel for kernel in program.all_kernels()}
+            return kernel_functions(self._cl, program, self._device)
         except self._cl.Error as error:
             raise LaunchError(
                 TaskStatus.KERNEL_FAILED,
@@ -120,6 +152,6 @@ class Programs:
 
 
 class _LoadedBinary:
-    def __init__(self, identity: tuple[Any, ...], kernels: dict[str, Any]) -> None:
+    def __init__(self, identity: tuple[Any, ...], kernels: dict[str, KernelFunction]) -> None:
         self.identity = identity
         self.kernels = kernels
