@@ -20,6 +20,7 @@ namespace polymux {
 namespace {
 
 constexpr int64_t kSpinUnreleasedNs = 2'000;
+constexpr int64_t kRefillNs = 5'000;
 constexpr int64_t kAliveCheckNs = 200'000'000;  // how often a sleeping client asks whether the server still lives
 
 // What remains of a time-out that began at `start`; -1 stays for ever.
@@ -251,12 +252,13 @@ polymux_status Client::wait_progress(Progress& progress, uint64_t sequence, int6
   if (progress.done(sequence)) return POLYMUX_OK;
   if (timeout_ns == 0) return POLYMUX_TIMEOUT;
   // Most short tasks end within this time, and giving up the interpreter's lock costs as much.
-  for (Spin spin(std::min(spin_ns, kSpinUnreleasedNs)); spin.again();) {
+  for (Spin spin(std::min(spin_ns, kSpinUnreleasedNs)); spin.again(progress.moments_to(sequence));) {
     if (progress.done(sequence)) return POLYMUX_OK;
   }
   BlockingSection blocking;
   const int64_t start = now_ns();
-  for (Spin spin(timeout_ns < 0 ? spin_ns : std::min(spin_ns, timeout_ns)); spin.again();) {
+  for (Spin spin(timeout_ns < 0 ? spin_ns : std::min(spin_ns, timeout_ns));
+       spin.again(progress.moments_to(sequence));) {
     if (progress.done(sequence)) return POLYMUX_OK;
   }
   polymux_status status = POLYMUX_OK;
@@ -517,11 +519,17 @@ void Queue::close() {
 
 void Queue::reap() {
   const uint64_t completed = std::min(view_.header->completed.load(std::memory_order_acquire), tail_);
+  // The records are other cache lines, and only failures make them worth a look.
+  if (view_.header->failed.load(std::memory_order_relaxed) == failures_read_) [[likely]] {
+    reaped_ = completed;
+    return;
+  }
   while (reaped_ < completed) {
     const Completion& record = view_.completions[reaped_ & view_.mask];
     ++reaped_;
     if (record.status == POLYMUX_OK) [[likely]]
       continue;
+    ++failures_read_;
     if (errors_.size() >= 4096) errors_.erase(errors_.begin());  // nobody has asked for so many
     TaskError error{static_cast<polymux_status>(record.status), {}, false};
     if (record.error < kErrorSlots) {
@@ -542,6 +550,10 @@ void Queue::wait_for_room() {
                                             " tasks in flight; wait for some, or open it with a larger capacity");
     }
     if (wait_done(reaped_ + 1, -1) == POLYMUX_SERVER_GONE) throw Failure(POLYMUX_SERVER_GONE, "the server is gone");
+    // One place is enough to go on, but who follows the server at the distance of one place makes both of them wait for
+    // each other's cache lines at every task.
+    for (Spin spin(kRefillNs); !done(reaped_ + capacity_ / 8) && spin.again(Progress::kMostMoments);) {
+    }
     if (closed()) throw Failure(POLYMUX_CLOSED, "queue " + name_ + " is closed");
     reap();
   }

@@ -27,6 +27,8 @@ class Queue;
 
 // How far a queue has come; outlives the queue, for buffers that it used.
 struct Progress {
+  static constexpr uint32_t kMostMoments = 32;
+
   QueueHeader* header;
   std::atomic<bool> closed{false};
 
@@ -42,6 +44,13 @@ struct Progress {
 
   bool done(uint64_t sequence) const {
     return closed.load(std::memory_order_acquire) || header->completed.load(std::memory_order_acquire) >= sequence;
+  }
+
+  // How long to look away while waiting for a sequence, in Spin's moments: short when it is the next one.
+  uint32_t moments_to(uint64_t sequence) const {
+    const uint64_t completed = header->completed.load(std::memory_order_relaxed);
+    const uint64_t missing = completed < sequence ? sequence - completed : 1;
+    return missing < kMostMoments ? static_cast<uint32_t>(missing) : kMostMoments;
   }
 };
 
@@ -204,6 +213,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   QueueView view_;
   uint64_t tail_ = 0;
   uint64_t reaped_ = 0;
+  uint64_t failures_read_ = 0;
   uint32_t capacity_;
   bool raise_when_full_;
   std::shared_ptr<Progress> progress_;

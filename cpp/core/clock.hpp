@@ -59,11 +59,15 @@ class Spin {
  public:
   explicit Spin(int64_t limit_ns) : deadline_ns_(limit_ns <= 0 ? 0 : now_ns() + limit_ns) {}
 
-  // False when the time is over.
-  bool again() {
+  // Waits a moment and returns false when the time is over. Who expects to wait longer says so: looking at a word of
+  // shared memory takes it away from whoever is about to write it.
+  bool again(uint32_t moments = 1) {
     if (deadline_ns_ == 0) return false;
-    relax();
-    return ++turns_ % 64 != 0 || now_ns() < deadline_ns_;
+    for (uint32_t i = 0; i < moments; ++i) relax();
+    turns_ += moments;
+    if (turns_ < 64) return true;
+    turns_ = 0;
+    return now_ns() < deadline_ns_;
   }
 
  private:

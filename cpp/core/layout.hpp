@@ -109,6 +109,7 @@ struct QueueHeader {
   alignas(128) std::atomic<uint64_t> tail;       // client: tasks submitted
   alignas(128) std::atomic<uint64_t> taken;      // server: tasks taken
   alignas(128) std::atomic<uint64_t> completed;  // server: tasks completed
+  std::atomic<uint64_t> failed;                  // server: those of them that failed; written before `completed`
   alignas(128) std::atomic<uint64_t> wanted;     // client: the next sequence that somebody sleeps for; 0: none yet
 };
 static_assert(sizeof(QueueHeader) == 512);

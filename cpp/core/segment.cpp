@@ -258,6 +258,7 @@ void Segment::complete(ServerQueue* queue, uint64_t sequence, int32_t status, co
     std::memcpy(slot.text, text, n);
     slot.nbytes = static_cast<uint32_t>(n);
     slot.sequence = sequence;
+    queue->view.header->failed.store(++queue->failed, std::memory_order_relaxed);
   }
   Completion& record = queue->view.completions[(sequence - 1) & queue->view.mask];
   record.sequence = sequence;

@@ -47,6 +47,7 @@ struct ServerQueue {
   uint32_t capacity = 0;
   uint64_t taken = 0;
   uint64_t completed = 0;
+  uint64_t failed = 0;
   uint64_t served = 0;  // the last wanted sequence that was woken for
   uint32_t next_error = 0;
   std::atomic<bool> open{true};
