@@ -7,12 +7,10 @@ import shlex
 import sys
 from pathlib import Path
 
-import polymux
-
 
 def main() -> None:
     """Print the options asked for on one line."""
-    package = Path(polymux.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     include, library = package / "include", package / "lib"
     parser = argparse.ArgumentParser(
         prog="python -m polymux.segment",
