@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from polymux.core.errors import DeviceUnavailable
+
+_libc = ctypes.CDLL(None)
 
 
 def allowed_cores() -> tuple[int, ...]:
@@ -35,6 +38,11 @@ def bind_thread(cores: Sequence[int], native_id: int = 0) -> None:
             f"threads cannot be bound to core {format_cores(cores)}: {error.strerror}; allow these cores to the"
             " process (taskset, cgroup cpuset) or name others"
         ) from error
+
+
+def current_core() -> int:
+    """Return the core that the calling thread runs on right now."""
+    return int(_libc.sched_getcpu())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from polymux.core.errors import Closed
-from polymux.device.cores import bind_thread, bound_to
+from polymux.device.cores import bind_thread, bound_to, current_core
 
 Chunk = tuple[int, int]
 Body = Callable[[int, int], object]
@@ -17,7 +17,7 @@ _Outcome = tuple[int, BaseException | None]
 
 
 class ThreadTeam:
-    """One thread per core of a share: the calling thread on the first core, workers on the others.
+    """One thread per core of a share: the calling thread on the core where it is, workers on the others.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ThreadTeam:
             raise ValueError("a thread team needs at least one core")
         self.cores = tuple(cores)
         self._name = name
-        self._work: list[SimpleQueue[_Work | None]] = []
+        self._work: dict[int, SimpleQueue[_Work | None]] = {}
         self._done: SimpleQueue[_Outcome] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = False
@@ -74,14 +74,16 @@ class ThreadTeam:
             for begin, end in chunks:
                 body(begin, end)
             return
-        self._start()
+        here = self._position()
+        others = [position for position in range(self.size) if position != here][: len(chunks) - 1]
+        self._start(others)
         self._busy = True
         try:
-            for part, (queue, chunk) in enumerate(zip(self._work, chunks[1:], strict=False), 1):
-                queue.put((part, body, chunk))
-            with bound_to(self.cores[0]):  # no worker shares its core with the caller
+            for part, position in enumerate(others, 1):
+                self._work[position].put((part, body, chunks[part]))
+            with bound_to(self.cores[here]):  # no worker shares its core with the caller
                 outcomes = [(0, _outcome(body, chunks[0]))]
-            outcomes += [self._done.get() for _ in chunks[1:]]
+            outcomes += [self._done.get() for _ in others]
         finally:
             self._busy = False
         for _, failure in sorted(outcomes, key=lambda outcome: outcome[0]):
@@ -91,27 +93,34 @@ class ThreadTeam:
     def close(self) -> None:
         """End the threads; calling it again is fine."""
         self._closed = True
-        for queue in self._work:
-            queue.put(None)
+        for work in self._work.values():
+            work.put(None)
         for thread in self._threads:
             thread.join()
         self._threads.clear()
         self._work.clear()
 
-    def _start(self) -> None:
-        for core in self.cores[1 + len(self._threads) :]:
+    def _position(self) -> int:
+        """Position of the core where the caller is: to move it would cost more than waking a worker."""
+        core = current_core()
+        return self.cores.index(core) if core in self.cores else 0
+
+    def _start(self, positions: Sequence[int]) -> None:
+        for position in positions:
+            if position in self._work:
+                continue
             work: SimpleQueue[_Work | None] = SimpleQueue()
-            name = f"{self._name}-{1 + len(self._threads)}"
+            name = f"{self._name} {position}"
             thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
             thread.start()
             assert thread.native_id is not None
             try:
-                bind_thread((core,), thread.native_id)
+                bind_thread((self.cores[position],), thread.native_id)
             except BaseException:
                 work.put(None)
                 raise
             self._threads.append(thread)
-            self._work.append(work)
+            self._work[position] = work
 
     def _run(self, work: SimpleQueue[_Work | None]) -> None:
         while (item := work.get()) is not None:
