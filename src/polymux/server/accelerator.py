@@ -14,7 +14,7 @@ from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError, Stream
 from polymux.segment import TaskRecord, Worker
 from polymux.server.arguments import Ref, check_buffers, check_scalars
-from polymux.server.execution import BoundQueue, Execution, Ready, as_launch_error, is_reserved, run_reserved
+from polymux.server.execution import BoundQueue, Execution, Ready, is_reserved, run_reserved, status_of
 from polymux.server.isolation import Isolation
 from polymux.server.kernels import Kernel
 from polymux.server.measurement import Measurements
@@ -124,17 +124,20 @@ class Accelerator:
             self._stream.bind_thread()
         except Exception as error:
             self._callbacks.post(DeviceLost(self.device.id, f"its thread cannot be set up: {error}"))
-        while True:
-            kind, value = self.worker.next()
-            if kind == "task":
-                self._take(value)
-            elif kind == "released":
-                self._released(*value)
-            elif kind == "violation":
-                queue, message = value
-                self._callbacks.drop(self._bound[queue].queue, message)
-            elif self._ending:
-                return
+        while not self._turn():
+            pass
+
+    def _turn(self) -> bool:
+        """Do what comes next; True at the end. A task lives no longer than this: it keeps a segment mapped."""
+        kind, value = self.worker.next()
+        if kind == "task":
+            self._take(value)
+        elif kind == "released":
+            self._released(*value)
+        elif kind == "violation":
+            queue, message = value
+            self._callbacks.drop(self._bound[queue].queue, message)
+        return kind == "woken" and self._ending
 
     def _released(self, queue: str, tasks: int, busy_ns: int) -> None:
         bound = self._bound.pop(queue, None)
@@ -148,17 +151,18 @@ class Accelerator:
         try:
             if not self._carry_out(bound, task):
                 return
-            failure = None
-        except Exception as error:
+            code, message = TaskStatus.OK, ""
+        except Exception as error:  # kept no longer than this: its traceback keeps the task's session alive
             if not isinstance(error, LaunchError):
                 traceback.print_exc()
-            failure = as_launch_error(error)
-        if failure is None:
+            code, message = status_of(error)
+        if code is TaskStatus.OK:
             self._failures = 0
             self.worker.complete(task, TaskStatus.OK)
             return
-        self.worker.complete(task, failure.code, self._story(bound, task, failure))
-        self._count_failure(failure)
+        self.worker.complete(task, code, self._story(bound, task, message))
+        if code is TaskStatus.DEVICE_FAILED:
+            self._count_failure(message)
 
     def _carry_out(self, bound: BoundQueue, task: TaskRecord) -> bool:
         """Run a task; False when it was put back for a decision."""
@@ -247,15 +251,13 @@ class Accelerator:
         )
         return True
 
-    def _story(self, bound: BoundQueue, task: TaskRecord, failure: LaunchError) -> str:
+    def _story(self, bound: BoundQueue, task: TaskRecord, message: str) -> str:
         kernel = bound.queue.session.kernels.by_id(task.kernel_id)
         name = repr(kernel.spec.name) if kernel is not None else str(task.kernel_id)
-        return f"kernel {name} on {self.device.id}: {failure.message}"
+        return f"kernel {name} on {self.device.id}: {message}"
 
-    def _count_failure(self, failure: LaunchError) -> None:
-        if failure.code is not TaskStatus.DEVICE_FAILED:
-            return
+    def _count_failure(self, message: str) -> None:
         self._failures += 1
         if self._failures == LOST_AFTER:
-            reason = f"{LOST_AFTER} tasks in a row failed, the last one with: {failure.message}"
+            reason = f"{LOST_AFTER} tasks in a row failed, the last one with: {message}"
             self._callbacks.post(DeviceLost(self.device.id, reason))

@@ -171,6 +171,7 @@ def end_session(parts: Parts, session: Session) -> None:
     for process in list(session.workers.values()):
         process.end()
         parts.slow.submit(process.close)
+    session.workers.clear()
     for task_queue in list(session.queues.values()):
         parts.scheduler.close(task_queue, _nothing)
     parts.residency.forget_owner(session.owner)

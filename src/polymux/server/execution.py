@@ -40,7 +40,7 @@ class Ready:
     kernel: Kernel
     prepared: Prepared | None = None
     isolated: Isolated | None = None
-    failure: LaunchError | None = None
+    failure: tuple[TaskStatus, str] | None = None
     """Why it cannot be prepared."""
     args: bytes | None = None
     scalars: dict[str, float | int | bool] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Execution:
                 return None
             bound.ready[kernel_id] = ready
         if ready.failure is not None:
-            raise ready.failure
+            raise LaunchError(*ready.failure)
         return ready
 
     def launch(self, bound: BoundQueue, ready: Ready, task: TaskRecord, refs: list[Ref]) -> None:
@@ -192,7 +192,7 @@ class Execution:
         try:
             return Ready(kernel, self._stream.prepare(kernel.spec, kernel.implementations[api]))
         except LaunchError as error:
-            return Ready(kernel, failure=error)
+            return Ready(kernel, failure=(error.code, error.message))
 
     def _host_operands(
         self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: tuple[Ref, ...]
@@ -267,12 +267,12 @@ def _check_shape(shape: Any, ref: Ref) -> None:
         )
 
 
-def as_launch_error(error: BaseException) -> LaunchError:
-    """Give an unexpected exception a status, so that its task ends."""
+def status_of(error: Exception) -> tuple[TaskStatus, str]:
+    """Give any exception a status and a message, so that its task ends."""
     if isinstance(error, LaunchError):
-        return error
+        return error.code, error.message
     if isinstance(error, InvalidRequest):
-        return LaunchError(TaskStatus.BAD_ARGUMENT, str(error))
+        return TaskStatus.BAD_ARGUMENT, str(error)
     if isinstance(error, MemoryError):
-        return LaunchError(TaskStatus.OUT_OF_MEMORY, str(error) or "the host's memory is used up")
-    return LaunchError(TaskStatus.DEVICE_FAILED, f"{type(error).__name__}: {error}")
+        return TaskStatus.OUT_OF_MEMORY, str(error) or "the host's memory is used up"
+    return TaskStatus.DEVICE_FAILED, f"{type(error).__name__}: {error}"

@@ -58,31 +58,34 @@ class Isolation:
         LaunchError
             KERNEL_CRASHED, or the kernel's failure.
         """
-        return session.workers[self._stream].run(ready.kernel.serial, refs, scalars)
+        process = session.workers.get(self._stream)
+        if process is None:
+            raise LaunchError(TaskStatus.CANCELLED, "the session has ended")
+        return process.run(ready.kernel.serial, refs, scalars)
 
     def _make_ready(self, bound: BoundQueue, ready: Ready) -> None:
         queue = bound.queue
         process = queue.session.workers.setdefault(self._stream, WorkerProcess(queue.session, self._place))
         if queue.session.ended:
             process.end()
-        failure = _failure_of(lambda: self._define(process, ready))
-        if failure is None:
+        code, message = _outcome(lambda: self._define(process, ready))
+        if code is TaskStatus.OK:
             self._worker.resume(queue.id)
         else:
             name = ready.kernel.spec.name
-            message = f"kernel {name!r} on {self._stream}: {failure.message}"
-            self._worker.fail_head(queue.id, failure.code, message)
+            self._worker.fail_head(queue.id, code, f"kernel {name!r} on {self._stream}: {message}")
 
     def _define(self, process: WorkerProcess, ready: Ready) -> None:
         assert ready.isolated is not None
         process.define(ready.kernel.serial, ready.isolated)
 
 
-def _failure_of(work: Callable[[], None]) -> LaunchError | None:
+def _outcome(work: Callable[[], None]) -> tuple[TaskStatus, str]:
+    """Run something; the exception is not kept, since its traceback keeps a session alive."""
     try:
         work()
     except LaunchError as error:
-        return error
+        return error.code, error.message
     except Exception as error:  # the queue must hear of it, whatever it is
-        return LaunchError(TaskStatus.KERNEL_FAILED, f"{type(error).__name__}: {error}")
-    return None
+        return TaskStatus.KERNEL_FAILED, f"{type(error).__name__}: {error}"
+    return TaskStatus.OK, ""

@@ -138,13 +138,17 @@ class Reactor:
 
     def _run(self) -> None:
         while not self._ending:
-            for key, events in self._selector.select():
-                if key.data is None:
-                    self._make_calls()
-                elif isinstance(key.data, Client):
-                    self._serve(key.data, events)
-                else:
-                    key.data()
+            self._turn()
+
+    def _turn(self) -> None:
+        """Serve what is ready; nothing of it is kept, since it may keep a session alive."""
+        for key, events in self._selector.select():
+            if key.data is None:
+                self._make_calls()
+            elif isinstance(key.data, Client):
+                self._serve(key.data, events)
+            else:
+                key.data()
 
     def _make_calls(self) -> None:
         os.eventfd_read(self._bell)

@@ -55,14 +55,16 @@ class Refusal:
         self.worker.unbind(queue.id)
 
     def _run(self) -> None:
-        while True:
-            kind, value = self.worker.next()
-            if kind == "task":
-                status, message = self._reasons[value.queue]
-                self.worker.complete(value, status, message)
-            elif kind == "released":
-                queue = self._queues.pop(value[0])
-                del self._reasons[value[0]]
-                self._released(queue)
-            elif kind == "woken" and self._ending:
-                return
+        while not self._turn():
+            pass
+
+    def _turn(self) -> bool:
+        kind, value = self.worker.next()
+        if kind == "task":
+            status, message = self._reasons[value.queue]
+            self.worker.complete(value, status, message)
+        elif kind == "released":
+            queue = self._queues.pop(value[0])
+            del self._reasons[value[0]]
+            self._released(queue)
+        return kind == "woken" and self._ending

@@ -131,18 +131,23 @@ class Scheduler:
     # ---- in the thread ----
 
     def _run(self) -> None:
-        while True:
-            try:
-                work: Callable[[], object] | None = self._inbox.get(timeout=self._seconds_to_wake_up())
-            except queue.Empty:
-                heapq.heappop(self._wake_ups)
-                work = self._tick
-            if work is None:
-                return
-            try:
-                work()
-            except Exception:  # a defect must not end the thread that everybody waits for
-                traceback.print_exc()
+        while self._turn():
+            pass
+
+    def _turn(self) -> bool:
+        """Do what comes next; False at the end. Nothing of it is kept, since it may keep a session alive."""
+        try:
+            work: Callable[[], object] | None = self._inbox.get(timeout=self._seconds_to_wake_up())
+        except queue.Empty:
+            heapq.heappop(self._wake_ups)
+            work = self._tick
+        if work is None:
+            return False
+        try:
+            work()
+        except Exception:  # a defect must not end the thread that everybody waits for
+            traceback.print_exc()
+        return True
 
     def _tick(self) -> None:
         self._handle(Tick())
@@ -271,7 +276,8 @@ class Scheduler:
         if task_queue is None or not task_queue.closing or queue_id in self._where:
             return
         self._forget(task_queue)
-        for closed in task_queue.closed:
+        callbacks, task_queue.closed = task_queue.closed, []
+        for closed in callbacks:
             closed()
 
     def _forget(self, task_queue: TaskQueue) -> None:

@@ -1,0 +1,99 @@
+"""An application that gets itself into a state and stays there: ``python application.py SOCKET STATE``."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from polymux.client import Client, Queue
+from polymux.core.implementation import PythonFunction
+from polymux.core.kernel_spec import BufferParam, KernelSpec
+
+X_TO_Y = (BufferParam("x"),), (BufferParam("y"),)
+
+
+def submitting(client: Client, queue: Queue) -> None:
+    x, y = queue.zeros(1000, "f4"), queue.zeros(1000, "f4")
+    while True:
+        queue.submit("saxpy", [x, x], [y], a=1.0)
+
+
+def waiting(client: Client, queue: Queue) -> None:
+    x, y = queue.zeros(8, "f4"), queue.zeros(8, "f4")
+    queue.submit("sleep", [x], [y], seconds=0.3)
+    for _ in range(200):  # 200 tasks with work in flight: all of them must be dropped
+        last = queue.submit("double", [x], [y])
+    print("ready", flush=True)
+    last.wait()
+    while True:
+        queue.submit("sleep", [x], [y], seconds=0.3).wait()
+
+
+def running(client: Client, queue: Queue) -> None:
+    x, y = queue.zeros(8, "f4"), queue.zeros(8, "f4")
+    queue.submit("sleep", [x], [y], seconds=0.5)
+    print("ready", flush=True)
+    time.sleep(60)
+
+
+def on_device(client: Client, queue: Queue) -> None:
+    away = client.queue(device="cpu:1")
+    buffers = [away.array(np.full(50_000, i, "f4")) for i in range(8)]
+    for buffer in buffers:
+        away.submit("double", [buffer], [buffer])
+    away.synchronize()
+    print("ready", flush=True)
+    time.sleep(60)
+
+
+def exporting(client: Client, queue: Queue) -> None:
+    buffer = queue.zeros(100_000, "f4")
+    print("ready", buffer.export(), flush=True)
+    time.sleep(60)
+
+
+def isolated(client: Client, queue: Queue) -> None:
+    def spin(x: Any, y: Any) -> None:
+        while True:
+            pass
+
+    client.register(KernelSpec("spin", *X_TO_Y), PythonFunction(spin))
+    x, y = queue.zeros(8, "f4"), queue.zeros(8, "f4")
+    queue.submit("spin", [x], [y])
+    print("ready", flush=True)
+    time.sleep(60)
+
+
+def crashing(client: Client, queue: Queue) -> None:
+    def crash(x: Any, y: Any) -> None:
+        ctypes.string_at(0)
+
+    client.register(KernelSpec("crash", *X_TO_Y), PythonFunction(crash))
+    x, y = queue.zeros(8, "f4"), queue.zeros(8, "f4")
+    print("ready", flush=True)
+    while True:
+        queue.submit("crash", [x], [y]).error()
+
+
+def idle(client: Client, queue: Queue) -> None:
+    print("ready", flush=True)
+    time.sleep(60)
+
+
+STATES = {
+    state.__name__: state
+    for state in (submitting, waiting, running, on_device, exporting, isolated, crashing, idle)
+}
+
+if __name__ == "__main__":
+    path, name = sys.argv[1:]
+    client = Client(path, name=f"{name}[{os.getpid()}]", segment_nbytes=64 << 20)
+    queue = client.queue(device="cpu:0")
+    if name == "submitting":
+        print("ready", flush=True)
+    STATES[name](client, queue)
