@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "import importlinter.cli; importlinter.cli.lint_imports_command()"
 
 
 def _lint(tree: Path) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).parent / "lint-imports", "--no-cache", "--no-logo"]
+    # -S leaves out the editable installation, which would lead to this tree's sources instead of the copy's.
+    command = [sys.executable, "-S", "-c", PROGRAM, "--no-cache", "--no-logo"]
+    paths = os.pathsep.join([str(tree / "src"), sysconfig.get_path("purelib")])
     return subprocess.run(
-        command, cwd=tree, env={"PYTHONPATH": str(tree / "src")}, capture_output=True, text=True, check=False
+        command, cwd=tree, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False
     )
 
 
