@@ -37,6 +37,8 @@ POLYMUX_KERNEL(dot) {
     require_same_dtype(y, x);
     require_same_dtype(r, x);
     require_same_shape(y, x);
+    require_apart(r, x);
+    require_apart(r, y);
     if (r.count != 1) {
       refuse("r has shape " + shape_text(r.shape()) + ", expected () or (1,)");
     }

@@ -38,8 +38,8 @@ uint64_t float_bits(const Array& y, double value, int digits, int least, int mos
   if (std::isnan(value)) {
     return sign | infinity | uint64_t{1} << (digits - 2);
   }
-  if (std::isinf(value)) {
-    return sign | infinity;
+  if (std::isinf(value) || value == 0) {
+    return sign | (value == 0 ? 0 : infinity);
   }
   int exponent = 0;
   std::frexp(value, &exponent);

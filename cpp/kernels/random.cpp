@@ -65,7 +65,7 @@ constexpr uint64_t kPerBlock = 16 / sizeof(T);
   y[3] = high.second * map.scale + map.shift;
 }
 [[gnu::always_inline]] inline void normal_block(const philox_words& c, Affine<double> map, double* y) {
-  const pair_f8 pair = normal_f8(c);
+  const pair_f8 pair = normal_f8(c.x, c.y, c.z, c.w);
   y[0] = pair.first * map.scale + map.shift;
   y[1] = pair.second * map.scale + map.shift;
 }

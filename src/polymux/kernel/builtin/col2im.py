@@ -11,7 +11,7 @@ from polymux.core.task_view import BufferView
 from polymux.kernel.builtin import operands as check
 from polymux.kernel.builtin.im2col import PARAMETERS, geometry, window_arguments
 from polymux.kernel.builtin.native import native
-from polymux.kernel.builtin.opencl import EXACT, launch, pointers, type_option
+from polymux.kernel.builtin.opencl import EXACT, image_group, launch, pointers, type_option
 from polymux.kernel.builtin.window import KERNEL_SIZES, STEPS
 from polymux.kernel.definition import Definition
 
@@ -29,28 +29,28 @@ SOURCE = (
     + f"""
 // One work-item per element of x gathers what the windows add to it.
 __kernel void col2im(__global const T *columns, __global T *x, {PARAMETERS}) {{
-  const long pixel = get_global_id(0), channel = get_global_id(1), image = get_global_id(2);
-  if (pixel >= height * width) return;
-  const long row = pixel / width, column = pixel % width, positions = positions_h * positions_w;
-  columns += (image * channels + channel) * kernel_h * kernel_w * positions;
+  const int column = get_global_id(0), row = get_global_id(1);
+  if (column >= width || row >= height) return;
+  const long positions = (long)positions_h * positions_w;
+  columns += get_global_id(2) * kernel_h * kernel_w * positions;
   T sum = 0;
-  for (long ky = 0; ky < kernel_h; ++ky) {{
-    const long y = row + padding_h - ky * dilation_h;
+  for (int ky = 0; ky < kernel_h; ++ky) {{
+    const int y = row + padding_h - ky * dilation_h;
     if (y < 0 || y % stride_h != 0 || y / stride_h >= positions_h) continue;
-    for (long kx = 0; kx < kernel_w; ++kx) {{
-      const long left = column + padding_w - kx * dilation_w;
+    for (int kx = 0; kx < kernel_w; ++kx) {{
+      const int left = column + padding_w - kx * dilation_w;
       if (left < 0 || left % stride_w != 0 || left / stride_w >= positions_w) continue;
-      sum += columns[(ky * kernel_w + kx) * positions + y / stride_h * positions_w + left / stride_w];
+      sum += columns[(ky * kernel_w + kx) * positions + (long)(y / stride_h) * positions_w + left / stride_w];
     }}
   }}
-  x[((image * channels + channel) * height + row) * width + column] = sum;
+  x[(get_global_id(2) * height + row) * width + column] = sum;
 }}
 """
 )
 
 
 def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars) -> OpenCLPlan:
-    """One work-item per element of x."""
+    """One work-item per element of x: column, row, (image, channel)."""
     arrays = check.named(spec, buffers)
     h, w = geometry(arrays, scalars, image="x", columns="columns")
     check.require_apart(arrays, "x", "columns")
@@ -58,7 +58,7 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
     if images * channels * height * width == 0:
         return OpenCLPlan()
     arguments = [*pointers(2), *window_arguments(channels, h, w)]
-    launched = launch("col2im", arguments, (height * width, channels, images), (64, 1, 1))
+    launched = launch("col2im", arguments, (width, height, images * channels), image_group(width))
     return OpenCLPlan((launched,), (type_option(arrays["x"].dtype),))
 
 

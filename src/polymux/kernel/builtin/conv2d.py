@@ -17,7 +17,7 @@ from polymux.core.opencl_plan import OpenCLPlan
 from polymux.core.task_view import BufferView
 from polymux.kernel.builtin import operands as check
 from polymux.kernel.builtin import tile
-from polymux.kernel.builtin.opencl import launch, long, pointers, type_option
+from polymux.kernel.builtin.opencl import image_group, int32, launch, pointers, type_option
 from polymux.kernel.builtin.window import STEPS, WindowAxis, axis_of
 from polymux.kernel.definition import Definition
 from polymux.kernel.team import Team
@@ -33,58 +33,69 @@ SPEC = KernelSpec(
     " // stride + 1.",
 )
 _PARAMETERS = """
-    __global const T *x, __global const T *weight, __global T *y, long channels, long height, long width, long outputs,
-    long kernel_h, long kernel_w, long stride_h, long stride_w, long padding_h, long padding_w, long dilation_h,
-    long dilation_w, long groups, long positions_h, long positions_w"""
+    __global const T *x, __global const T *weight, __global T *y, int channels, int height, int width, int outputs,
+    int kernel_h, int kernel_w, int stride_h, int stride_w, int padding_h, int padding_w, int dilation_h,
+    int dilation_w, int groups, int positions_h, int positions_w"""
 _DIMENSIONS = """
   const long image = get_global_id(2) / groups, group = get_global_id(2) % groups;
-  const long depth = channels / groups * kernel_h * kernel_w;
-  const long m = outputs / groups, n = positions_h * positions_w;
+  const long depth = (long)(channels / groups) * kernel_h * kernel_w;
+  const long m = outputs / groups, n = (long)positions_h * positions_w;
   x += (image * channels + group * (channels / groups)) * height * width;
   weight += group * m * depth;
   y += (image * outputs + group * m) * n;
 """
 SOURCE = f"""{tile.DEFINITIONS}
-// What tap number k of the window at `position` sees.
-T see(__global const T *x, long k, long position, long height, long width, long kernel_h, long kernel_w,
-      long stride_h, long stride_w, long padding_h, long padding_w, long dilation_h, long dilation_w,
-      long positions_w) {{
-  const long channel = k / (kernel_h * kernel_w), tap = k % (kernel_h * kernel_w);
-  const long row = position / positions_w * stride_h - padding_h + tap / kernel_w * dilation_h;
-  const long column = position % positions_w * stride_w - padding_w + tap % kernel_w * dilation_w;
-  const int inside = row >= 0 && row < height && column >= 0 && column < width;
-  return inside ? x[(channel * height + row) * width + column] : (T)0;
-}}
-#define A(row, k) weight[(row) * depth + (k)]
-#define B(k, column) see(x, k, column, height, width, kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w, \\
-                         dilation_h, dilation_w, positions_w)
+// Where the windows of this tile's columns begin, and where the taps of its summands lie within a window.
+#define PREPARE                                                                                          \\
+  __local int top[TILE_COLUMNS], left[TILE_COLUMNS], tap_row[TILE_K], tap_column[TILE_K];                \\
+  __local long tap_plane[TILE_K];                                                                        \\
+  for (int j = item; j < TILE_COLUMNS; j += ITEMS) {{                                                     \\
+    const long position = min(column0 + j, n - 1);                                                       \\
+    top[j] = (int)(position / positions_w) * stride_h - padding_h;                                       \\
+    left[j] = (int)(position % positions_w) * stride_w - padding_w;                                      \\
+  }}
+#define LOAD_A LOAD_TILE(a_tile, TILE_ROWS, weight, row0, m, depth, 1)
+#define LOAD_B                                                                                           \\
+  if (item < TILE_K) {{                                                                                   \\
+    const long k = min(k0 + item, depth - 1);                                                            \\
+    const int tap = (int)(k % (kernel_h * kernel_w));                                                    \\
+    tap_plane[item] = k / (kernel_h * kernel_w) * height * width;                                        \\
+    tap_row[item] = tap / kernel_w * dilation_h;                                                         \\
+    tap_column[item] = tap % kernel_w * dilation_w;                                                      \\
+  }}                                                                                                      \\
+  barrier(CLK_LOCAL_MEM_FENCE);                                                                          \\
+  for (int s = item; s < TILE_K * TILE_COLUMNS; s += ITEMS) {{                                            \\
+    const int j = s % TILE_COLUMNS, kk = s / TILE_COLUMNS;                                               \\
+    const int row = top[j] + tap_row[kk], column = left[j] + tap_column[kk];                             \\
+    const int inside = row >= 0 && row < height && column >= 0 && column < width && k0 + kk < depth;     \\
+    b_tile[kk][j] = inside ? x[tap_plane[kk] + (long)row * width + column] : (T)0;                       \\
+  }}
 #define STORE(row, column, value) y[(row) * n + (column)] = (value)
-#define A_ALONG_K 1
-#define B_ALONG_K 0
 // The product of weight (m, depth) and the windows (depth, n), which exist only tile by tile.
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void conv2d_tiles({_PARAMETERS}) {{
 {_DIMENSIONS}{tile.BODY}}}
 
-// One work-item per element of y: for groups of few outputs, which would leave a tile empty.
+// One work-item per element of y: for groups of few outputs, which would leave a tile empty. Dimensions: position_w,
+// position_h, (image, group, output of the group).
 __kernel void conv2d_elements({_PARAMETERS}) {{
-{_DIMENSIONS}
-  const long column = get_global_id(0), row = get_global_id(1);
-  if (column >= n) return;
-  const long top = column / positions_w * stride_h - padding_h, left = column % positions_w * stride_w - padding_w;
+  const int ox = get_global_id(0), oy = get_global_id(1);
+  if (ox >= positions_w || oy >= positions_h) return;
+  const int output = (int)(get_global_id(2) % outputs), depth = channels / groups;
+  x += (get_global_id(2) / outputs * channels + output / (outputs / groups) * depth) * height * width;
+  weight += (long)output * depth * kernel_h * kernel_w;
+  const int top = oy * stride_h - padding_h, left = ox * stride_w - padding_w;
   T sum = 0;
-  for (long channel = 0; channel < channels / groups; ++channel) {{
-    for (long ky = 0; ky < kernel_h; ++ky) {{
-      const long in_row = top + ky * dilation_h;
-      if (in_row < 0 || in_row >= height) continue;
-      for (long kx = 0; kx < kernel_w; ++kx) {{
-        const long in_column = left + kx * dilation_w;
-        if (in_column < 0 || in_column >= width) continue;
-        sum += weight[row * depth + (channel * kernel_h + ky) * kernel_w + kx]
-               * x[(channel * height + in_row) * width + in_column];
+  for (int channel = 0; channel < depth; ++channel) {{
+    for (int ky = 0; ky < kernel_h; ++ky) {{
+      const int row = top + ky * dilation_h;
+      for (int kx = 0; kx < kernel_w; ++kx, ++weight) {{
+        const int column = left + kx * dilation_w;
+        const int inside = row >= 0 && row < height && column >= 0 && column < width;
+        if (inside) sum += *weight * x[((long)channel * height + row) * width + column];
       }}
     }}
   }}
-  y[row * n + column] = sum;
+  y[(get_global_id(2) * positions_h + oy) * positions_w + ox] = sum;
 }}
 """
 TILES_FROM = 16
@@ -145,10 +156,11 @@ def _windows(image: NDArray[Any], geometry: _Geometry) -> NDArray[Any]:
 def _strip(
     windows: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], first: int, geometry: _Geometry
 ) -> None:
-    columns = windows.reshape(geometry.groups, geometry.depth, -1)
+    width = windows.shape[3] * windows.shape[4]
+    columns = windows.reshape(geometry.groups, geometry.depth, width)
     outputs = geometry.outputs // geometry.groups
     begin = first * geometry.w.positions
-    into = y.reshape(geometry.groups, outputs, -1)[:, :, begin : begin + columns.shape[2]]
+    into = y.reshape(geometry.groups, outputs, -1)[:, :, begin : begin + width]
     np.matmul(weight.reshape(geometry.groups, outputs, geometry.depth), columns, out=into)
 
 
@@ -170,7 +182,7 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
         w.stride,
     )
     numbers += (h.padding, w.padding, h.dilation, w.dilation, geometry.groups, h.positions, w.positions)
-    arguments = [*pointers(3), *(long(number) for number in numbers)]
+    arguments = [*pointers(3), *(int32(number) for number in numbers)]
     m, n, batch = (
         geometry.outputs // geometry.groups,
         h.positions * w.positions,
@@ -179,7 +191,8 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
     if m >= TILES_FROM:
         launched = launch("conv2d_tiles", arguments, tile.sizes(m, n, dtype, batch), tile.LOCAL)
     else:
-        launched = launch("conv2d_elements", arguments, (n, m, batch), (64, 1, 1))
+        sizes = (w.positions, h.positions, geometry.images * geometry.outputs)
+        launched = launch("conv2d_elements", arguments, sizes, image_group(w.positions))
     return OpenCLPlan((launched,), (type_option(dtype), *tile.options(dtype)))
 
 

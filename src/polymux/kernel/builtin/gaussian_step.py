@@ -48,21 +48,20 @@ __kernel void copy(__global const T *from, __global T *to, long n) {
   if (i < n) to[i] = from[i];
 }
 
-__kernel void multipliers(__global const T *a, __global T *multiplier, long n, long k) {
+// Row i > k: its multiplier, its zero in column k, and its right-hand sides.
+__kernel void multipliers(__global T *a, __global T *b, __global T *multiplier, long n, long k, long width) {
   const long i = k + 1 + get_global_id(0);
-  if (i < n) multiplier[i] = QUOTIENT(a[i * n + k], a[k * n + k]);
+  if (i >= n) return;
+  const T m = QUOTIENT(a[i * n + k], a[k * n + k]);
+  multiplier[i] = m;
+  a[i * n + k] = 0;
+  for (long j = 0; j < width; ++j) b[i * width + j] = b[i * width + j] - m * b[k * width + j];
 }
 
-// Columns k to n - 1 of a, then those of b.
-__kernel void eliminate(__global T *a, __global T *b, __global const T *multiplier, long n, long k, long width) {
-  const long item = get_global_id(0), i = k + 1 + get_global_id(1);
-  if (item < n - k) {
-    const long j = k + item;
-    a[i * n + j] = item == 0 ? (T)0 : a[i * n + j] - multiplier[i] * a[k * n + j];
-  } else if (item < n - k + width) {
-    const long j = item - (n - k);
-    b[i * width + j] = b[i * width + j] - multiplier[i] * b[k * width + j];
-  }
+// The columns right of k.
+__kernel void eliminate(__global T *a, __global const T *multiplier, long n, long k) {
+  const long j = k + 1 + get_global_id(0), i = k + 1 + get_global_id(1);
+  if (i < n && j < n) a[i * n + j] = a[i * n + j] - multiplier[i] * a[k * n + j];
 }
 """
 )
@@ -82,9 +81,10 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
         launches.append(launch("copy", [_B, _B_OUT, long(n * width)], (n * width,)))
     if rows := n - k - 1:
         multiplier = ScratchArgument(0)
-        launches.append(launch("multipliers", [_A_OUT, multiplier, long(n), long(k)], (rows,)))
-        arguments: list[OpenCLArgument] = [_A_OUT, _B_OUT, multiplier, long(n), long(k), long(width)]
-        launches.append(launch("eliminate", arguments, (n - k + width, rows), (64, 1)))
+        numbers = (long(n), long(k))
+        step: list[OpenCLArgument] = [_A_OUT, _B_OUT, multiplier, *numbers, long(width)]
+        launches.append(launch("multipliers", step, (rows,), (64,)))
+        launches.append(launch("eliminate", [_A_OUT, multiplier, *numbers], (rows, rows), (64, 4)))
     single = ("-DSINGLE",) if dtype is DType.F32 else ()
     return OpenCLPlan(tuple(launches), (type_option(dtype), *single), (n * dtype.itemsize,))
 

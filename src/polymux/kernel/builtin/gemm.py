@@ -33,11 +33,10 @@ SPEC = KernelSpec(
     " transpose_b is true.",
 )
 SOURCE = f"""{tile.DEFINITIONS}
-#define A(row, k) a[(row) * a_row + (k) * a_k]
-#define B(k, column) b[(k) * b_k + (column) * b_column]
+#define PREPARE
+#define LOAD_A LOAD_TILE(a_tile, TILE_ROWS, a, row0, m, a_row, a_k)
+#define LOAD_B LOAD_TILE(b_tile, TILE_COLUMNS, b, column0, n, b_column, b_k)
 #define STORE(row, column, value) c[(row) * n + (column)] = alpha * (value)
-#define A_ALONG_K (a_k == 1)
-#define B_ALONG_K (b_k == 1)
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void gemm(
     __global const T *a, __global const T *b, __global T *c, long m, long n, long depth, long a_row, long a_k,
     long b_k, long b_column, T alpha) {{

@@ -10,7 +10,7 @@ from polymux.core.opencl_plan import OpenCLArgument, OpenCLPlan
 from polymux.core.task_view import BufferView
 from polymux.kernel.builtin import operands as check
 from polymux.kernel.builtin.native import native
-from polymux.kernel.builtin.opencl import bits_option, launch, long, pointers
+from polymux.kernel.builtin.opencl import bits_option, image_group, int32, launch, pointers
 from polymux.kernel.builtin.window import KERNEL_SIZES, STEPS, WindowAxis, axis_of
 from polymux.kernel.definition import Definition
 
@@ -23,37 +23,36 @@ SPEC = KernelSpec(
     doc="x (N, C, H, W) to columns (N, C * kernel_h * kernel_w, positions): column p of an image is what the window at"
     " position p sees, in the order channel, row, column; zeros in the padding. Any dtype.",
 )
-PARAMETERS = """long channels, long height, long width, long kernel_h, long kernel_w, long stride_h, long stride_w,
-    long padding_h, long padding_w, long dilation_h, long dilation_w, long positions_h, long positions_w"""
+PARAMETERS = """int channels, int height, int width, int kernel_h, int kernel_w, int stride_h, int stride_w,
+    int padding_h, int padding_w, int dilation_h, int dilation_w, int positions_h, int positions_w"""
 SOURCE = f"""
 __kernel void im2col(__global const T *x, __global T *columns, {PARAMETERS}) {{
-  const long position = get_global_id(0), k = get_global_id(1), image = get_global_id(2);
-  const long positions = positions_h * positions_w, taps = kernel_h * kernel_w;
-  if (position >= positions) return;
-  const long row = position / positions_w * stride_h - padding_h + k % taps / kernel_w * dilation_h;
-  const long column = position % positions_w * stride_w - padding_w + k % kernel_w * dilation_w;
+  const int ox = get_global_id(0), oy = get_global_id(1);
+  if (ox >= positions_w || oy >= positions_h) return;
+  const long plane = get_global_id(2) / (kernel_h * kernel_w);
+  const int tap = (int)(get_global_id(2) % (kernel_h * kernel_w));
+  const int row = oy * stride_h - padding_h + tap / kernel_w * dilation_h;
+  const int column = ox * stride_w - padding_w + tap % kernel_w * dilation_w;
   T value = 0;
-  if (row >= 0 && row < height && column >= 0 && column < width) {{
-    value = x[((image * channels + k / taps) * height + row) * width + column];
-  }}
-  columns[(image * channels * taps + k) * positions + position] = value;
+  if (row >= 0 && row < height && column >= 0 && column < width) value = x[(plane * height + row) * width + column];
+  columns[(get_global_id(2) * positions_h + oy) * positions_w + ox] = value;
 }}
 """
 
 
 def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars) -> OpenCLPlan:
-    """One work-item per element of columns."""
+    """One work-item per element of columns: position_w, position_h, (image, channel, tap)."""
     arrays = check.named(spec, buffers)
     h, w = geometry(arrays, scalars, image="x", columns="columns")
     check.require_apart(arrays, "columns", "x")
-    images, rows, positions = arrays["columns"].shape
-    if images * rows * positions == 0:
+    images, rows, _ = arrays["columns"].shape
+    if images * rows == 0:
         return OpenCLPlan()
     arguments = [*pointers(2), *window_arguments(arrays["x"].shape[1], h, w)]
-    return OpenCLPlan(
-        (launch("im2col", arguments, (positions, rows, images), (64, 1, 1)),),
-        (bits_option(arrays["x"].dtype),),
+    launched = launch(
+        "im2col", arguments, (w.positions, h.positions, images * rows), image_group(w.positions)
     )
+    return OpenCLPlan((launched,), (bits_option(arrays["x"].dtype),))
 
 
 def geometry(
@@ -74,7 +73,7 @@ def geometry(
 def window_arguments(channels: int, h: WindowAxis, w: WindowAxis) -> list[OpenCLArgument]:
     """Arguments of `PARAMETERS`."""
     numbers = (channels, h.size, w.size, h.kernel, w.kernel, h.stride, w.stride, h.padding, w.padding)
-    return [long(number) for number in (*numbers, h.dilation, w.dilation, h.positions, w.positions)]
+    return [int32(number) for number in (*numbers, h.dilation, w.dilation, h.positions, w.positions)]
 
 
 KERNEL = Definition(SPEC, (native("im2col"), OpenCLSource(SOURCE, plan)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polymux.core.dtype import DType
+from polymux.core.errors import InvalidRequest
 from polymux.core.opencl_plan import (
     BufferArgument,
     OpenCLArgument,
@@ -39,6 +40,27 @@ def type_option(dtype: DType, name: str = "T") -> str:
 def bits_option(dtype: DType, name: str = "T") -> str:
     """Build option that makes `name` a type of the size of `dtype`."""
     return f"-D{name}={BITS[dtype.itemsize]}"
+
+
+def int32(value: int) -> ScalarArgument:
+    """A 32-bit integer argument.
+
+    Raises
+    ------
+    InvalidRequest
+        If the value needs more bits.
+    """
+    if not -(1 << 31) <= value < 1 << 31:
+        raise InvalidRequest(
+            f"an extent of {value} is more than the OpenCL version can take; stay below 2^31"
+        )
+    return ScalarArgument(DType.I32, value)
+
+
+def image_group(width: int) -> tuple[int, int, int]:
+    """Work-group of 64 items for planes that are `width` wide: no wider than the power of two above it."""
+    columns = min(64, 1 << max(width - 1, 1).bit_length())
+    return columns, 64 // columns, 1
 
 
 def long(value: int) -> ScalarArgument:

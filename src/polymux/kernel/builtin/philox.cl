@@ -84,8 +84,16 @@ INLINE pair_f4 normal_f4(uint radius_word, uint angle_word) {
   const uint quarter = (angle_word + 0x20000000u) >> 30;
   const float x = (float)(int)(angle_word - (quarter << 30)) * 1.4629180792671596e-9f; /* pi/2 / 2^30 */
   const float xx = x * x;
-  const float sine = x + x * xx * (-1.6666667e-1f + xx * (8.3333333e-3f + xx * (-1.9841270e-4f + xx * 2.7557319e-6f)));
-  const float cosine = 1.0f + xx * (-0.5f + xx * (4.1666667e-2f + xx * (-1.3888889e-3f + xx * 2.4801587e-5f)));
+  float p = 2.755731922398589e-6f; /* 1 / 9! */
+  p = p * xx + -1.984126984126984e-4f;
+  p = p * xx + 8.333333333333333e-3f;
+  p = p * xx + -1.666666666666667e-1f;
+  const float sine = x + x * xx * p;
+  p = 2.480158730158730e-5f; /* 1 / 8! */
+  p = p * xx + -1.388888888888889e-3f;
+  p = p * xx + 4.166666666666667e-2f;
+  p = p * xx + -0.5f;
+  const float cosine = 1.0f + xx * p;
   const uint first = (quarter & 1u) != 0u ? as_uint(sine) : as_uint(cosine);
   const uint second = (quarter & 1u) != 0u ? as_uint(cosine) : as_uint(sine);
   pair_f4 pair;
@@ -131,9 +139,9 @@ typedef struct {
   double first, second;
 } pair_f8;
 
-INLINE pair_f8 normal_f8(philox_words c) {
-  const double radius = radius_f8(c.x, c.y);
-  const ulong word = (ulong)c.z << 32 | c.w;
+INLINE pair_f8 normal_f8(uint radius_high, uint radius_low, uint angle_high, uint angle_low) {
+  const double radius = radius_f8(radius_high, radius_low);
+  const ulong word = (ulong)angle_high << 32 | angle_low;
   const uint quarter = (uint)((word + 0x2000000000000000ul) >> 62);
   /* The rest of the angle, -2^50 to 2^50, converted by adding it to the bits of 1.5 * 2^52. */
   const long rest = (long)(word - ((ulong)quarter << 62)) >> 11;

@@ -45,16 +45,31 @@ SOURCE = (
 """
     + reduction.SOURCE
     + """
-// x seen as (outer, n, inner): one work-item per column of n elements.
+// x seen as (outer, n, inner): one work-item per RUN neighbouring columns of n elements.
 __kernel void columns(__global const T *x, __global T *r, long n, long inner) {
-  const long column = get_global_id(0), row = get_global_id(1);
+  const long column = get_global_id(0) * RUN, row = get_global_id(1);
   if (column >= inner) return;
-  acc_t mine = IDENTITY;
-  for (long i = 0; i < n; ++i) {
-    const acc_t element = (acc_t)x[(row * n + i) * inner + column];
-    mine = JOIN(mine, element);
+  const int width = (int)min((long)RUN, inner - column);
+  x += row * n * inner + column;
+  r += row * inner + column;
+  acc_t run[RUN];
+  for (int e = 0; e < RUN; ++e) run[e] = IDENTITY;
+  if (width == RUN) {
+    for (long i = 0; i < n; ++i, x += inner) {
+      UNROLL for (int e = 0; e < RUN; ++e) {
+        const acc_t element = (acc_t)x[e];
+        run[e] = JOIN(run[e], element);
+      }
+    }
+  } else {
+    for (long i = 0; i < n; ++i, x += inner) {
+      for (int e = 0; e < width; ++e) {
+        const acc_t element = (acc_t)x[e];
+        run[e] = JOIN(run[e], element);
+      }
+    }
   }
-  r[row * inner + column] = (T)mine;
+  for (int e = 0; e < width; ++e) r[e] = (T)run[e];
 }
 """
 )
@@ -85,7 +100,7 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
     if inner == 1:
         return reduction.plan_rows((BufferArgument(0),), 1, outer, n, options)
     arguments = [*pointers(2), long(n), long(inner)]
-    return OpenCLPlan((launch("columns", arguments, (inner, outer), (reduction.LOCAL, 1)),), options)
+    return OpenCLPlan((launch("columns", arguments, (-(-inner // reduction.RUN), outer), (16, 1)),), options)
 
 
 def _layout(arrays: dict[str, BufferView], axis: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from polymux.core.opencl_plan import BufferArgument, OpenCLArgument, OpenCLPlan,
 from polymux.kernel.builtin.opencl import launch, long
 
 LOCAL = 64
+RUN = 16
 CHUNK = 1 << 14
 """Elements that a work-group reduces; more when there would be more than `MAX_CHUNKS` of them."""
 MAX_CHUNKS = 1 << 12
@@ -24,7 +25,9 @@ typedef double acc_t;
 typedef ACC acc_t;
 #endif
 
+#define UNROLL _Pragma("unroll")
 #define LOCAL 64
+#define RUN 16  // neighbours that a work-item joins at a time, each with an accumulator of its own
 
 acc_t join_group(acc_t mine, __local acc_t *lanes) {
   const int lane = get_local_id(0);
@@ -42,14 +45,21 @@ acc_t join_group(acc_t mine, __local acc_t *lanes) {
       INPUTS, __global result_t *results, long n, long chunk) {                             \\
     __local acc_t lanes[LOCAL];                                                             \\
     const long begin = (long)get_group_id(0) * chunk, end = min(n, begin + chunk);          \\
-    acc_t mine = IDENTITY;                                                                  \\
-    for (long base = begin; base < end; base += LOCAL) {                                    \\
-      const long i = base + get_local_id(0);                                                \\
-      if (i < end) {                                                                        \\
-        const acc_t element = ELEMENT(i);                                                   \\
-        mine = JOIN(mine, element);                                                         \\
+    acc_t run[RUN];                                                                         \\
+    for (int e = 0; e < RUN; ++e) run[e] = IDENTITY;                                        \\
+    long base = begin + get_local_id(0) * RUN;                                              \\
+    for (; base + RUN <= end; base += LOCAL * RUN) {                                        \\
+      UNROLL for (int e = 0; e < RUN; ++e) {                                                \\
+        const acc_t element = ELEMENT(base + e);                                            \\
+        run[e] = JOIN(run[e], element);                                                     \\
       }                                                                                     \\
     }                                                                                       \\
+    for (int e = 0; e < RUN && base + e < end; ++e) {                                       \\
+      const acc_t element = ELEMENT(base + e);                                              \\
+      run[e] = JOIN(run[e], element);                                                       \\
+    }                                                                                       \\
+    acc_t mine = run[0];                                                                    \\
+    for (int e = 1; e < RUN; ++e) mine = JOIN(mine, run[e]);                                \\
     const acc_t total = join_group(mine, lanes);                                            \\
     if (get_local_id(0) == 0) results[get_group_id(0)] = (result_t)total;                   \\
   }

@@ -46,8 +46,10 @@ __kernel void stencil(__global const T *now, __global const T *power, __global T
   if (row >= rows || column >= columns) return;
   const long cell = row * columns + column;
   const T centre = now[cell], twice = centre + centre;
-  const T up = now[row == 0 ? cell : cell - columns], down = now[row == rows - 1 ? cell : cell + columns];
-  const T left = now[column == 0 ? cell : cell - 1], right = now[column == columns - 1 ? cell : cell + 1];
+  const T up = now[max(row - 1, 0L) * columns + column], down = now[min(row + 1, rows - 1) * columns + column];
+  T left = centre, right = centre;
+  if (column > 0) left = now[cell - 1];
+  if (column < columns - 1) right = now[cell + 1];
   const T vertical = (up + down - twice) * per_ry;
   const T horizontal = (left + right - twice) * per_rx;
   const T sink = (ambient - centre) * per_rz;

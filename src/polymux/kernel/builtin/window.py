@@ -67,6 +67,10 @@ def axis_of(axis: str, size: int, kernel: int, scalars: Scalars) -> WindowAxis:
             raise InvalidRequest(f"{name}_{axis} is {value}, expected {least[name]} or more")
     span = (kernel - 1) * values["dilation"] + 1
     room = size + 2 * values["padding"]
+    if room >= 1 << 31:
+        raise InvalidRequest(
+            f"the image's extent along {axis} with padding is {room}, expected less than 2^31"
+        )
     if room < span:
         raise InvalidRequest(
             f"the image's extent along {axis} is {size}, with padding {room}: less than the window's {span}"
