@@ -103,18 +103,22 @@ int32_t dtype_of(const nb::dlpack::dtype& d) {
   throw std::invalid_argument("an array has a dtype that no kernel takes");
 }
 
-// What a kernel needs to know of an array; it must be C-contiguous.
-polymux_kernel_buffer kernel_buffer(const AnyArray& array, int32_t access) {
+// What a kernel needs to know of an array; it must be C-contiguous. dtype: the array's own if negative.
+polymux_kernel_buffer kernel_buffer(const AnyArray& array, int32_t access, int32_t dtype) {
   if (array.ndim() > POLYMUX_MAX_DIMENSIONS) throw std::invalid_argument("an array has more than 8 dimensions");
   polymux_kernel_buffer out{};
   out.data = const_cast<void*>(static_cast<const void*>(array.data()));
   out.nbytes = array.nbytes();
-  out.dtype = dtype_of(array.dtype());
+  out.dtype = dtype < 0 ? dtype_of(array.dtype()) : dtype;
+  if (dtype >= 0 && (dtype > POLYMUX_C128 || dtype_nbytes(dtype) != array.itemsize())) {
+    throw std::invalid_argument("a dtype does not have the size of its array's elements");
+  }
   out.access = access;
   out.ndim = static_cast<int32_t>(array.ndim());
   int64_t expected = 1;
   for (size_t i = array.ndim(); i-- > 0;) {
-    if (array.shape(i) > 1 && array.stride(i) != expected) throw std::invalid_argument("an array is not C-contiguous");
+    if (array.size() != 0 && array.shape(i) > 1 && array.stride(i) != expected)
+      throw std::invalid_argument("an array is not C-contiguous");
     expected *= static_cast<int64_t>(array.shape(i));
     out.shape[i] = static_cast<int64_t>(array.shape(i));
   }
@@ -122,12 +126,17 @@ polymux_kernel_buffer kernel_buffer(const AnyArray& array, int32_t access) {
 }
 
 nb::tuple call_native(uint64_t address, const std::vector<AnyArray>& arrays, const std::vector<int32_t>& accesses,
-                      const nb::bytes& arguments, uint32_t threads) {
+                      const nb::bytes& arguments, uint32_t threads, const std::vector<int32_t>& dtypes) {
+  if (!dtypes.empty() && dtypes.size() != arrays.size()) {
+    throw std::invalid_argument("give no dtypes, or one for each array");
+  }
   if (arrays.size() > POLYMUX_MAX_BUFFERS || accesses.size() != arrays.size()) {
     throw std::invalid_argument("at most 16 arrays, each with an access");
   }
   polymux_kernel_buffer buffers[POLYMUX_MAX_BUFFERS];
-  for (size_t i = 0; i < arrays.size(); ++i) buffers[i] = kernel_buffer(arrays[i], accesses[i]);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    buffers[i] = kernel_buffer(arrays[i], accesses[i], dtypes.empty() ? -1 : dtypes[i]);
+  }
   alignas(16) unsigned char packed[POLYMUX_MAX_ARGUMENTS];
   if (arguments.size() > sizeof(packed)) throw std::invalid_argument("more than 256 bytes of arguments");
   std::memcpy(packed, arguments.c_str(), arguments.size());
@@ -288,7 +297,9 @@ void bind_server(nb::module_& m) {
   m.def("queue_nbytes", &queue_nbytes, "capacity"_a, "Size of a queue region.");
   m.def("slots_in_queue", &slots_in_queue, "capacity"_a, "Where a queue region's descriptors begin.");
   m.def("call_native", &call_native, "address"_a, "arrays"_a, "accesses"_a, "args"_a, "threads"_a,
-        "Call a native kernel; (return code, message). Runs without the interpreter's lock.");
+        "dtypes"_a = std::vector<int32_t>(),
+        "Call a native kernel; (return code, message). dtypes: where NumPy has no name for an array's (bfloat16). Runs "
+        "without the interpreter's lock.");
   m.def("now_ns", &now_ns, "CLOCK_MONOTONIC in nanoseconds.");
   m.def("cycles", &cycles, "The processor's time-stamp counter.");
 }

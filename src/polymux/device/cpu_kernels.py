@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from polymux.core.errors import InvalidRequest
@@ -40,12 +41,12 @@ class PreparedPython:
         except LaunchError:
             raise
         except InvalidRequest as error:
-            raise LaunchError(TaskStatus.BAD_ARGUMENT, f"{self._spec.name}: {error}") from error
+            raise LaunchError(TaskStatus.BAD_ARGUMENT, str(error)) from error
         except MemoryError as error:
-            message = f"{self._spec.name}: the host's memory is used up: {error}"
+            message = f"the host's memory is used up: {error}"
             raise LaunchError(TaskStatus.OUT_OF_MEMORY, message) from error
         except BaseException as error:  # a kernel may raise SystemExit as well; it must not end the thread
-            message = f"{self._spec.name} raised {describe_exception(error)}"
+            message = f"it raised {describe_exception(error)}"
             raise LaunchError(TaskStatus.KERNEL_FAILED, message) from error
         if returned is None or _are_outputs(returned, arrays):
             return None
@@ -56,7 +57,7 @@ class PreparedPython:
             return list(returned)
         raise LaunchError(
             TaskStatus.KERNEL_FAILED,
-            f"{self._spec.name} returned a {type(returned).__name__}, which would be lost; write results into the"
+            f"it returned a {type(returned).__name__}, which would be lost; write results into the"
             " output arrays (y[...] = ...) and return None, or the outputs' actual shapes as a list of tuples",
         )
 
@@ -70,7 +71,7 @@ class PreparedNative:
         if caller is None:
             raise LaunchError(
                 TaskStatus.KERNEL_FAILED,
-                f"{spec.name} is a native kernel; this device was opened without a caller",
+                "it is a native kernel; this device was opened without a caller of such",
             )
         self._spec = spec
         self._caller = caller
@@ -83,12 +84,12 @@ class PreparedNative:
             args = self._spec.pack(scalars)
         except InvalidRequest as error:
             raise LaunchError(TaskStatus.BAD_ARGUMENT, str(error)) from error
-        arrays = [operand_array(operand) for operand in operands]
+        arrays = [_exportable(operand_array(operand)) for operand in operands]
         accesses = [int(operand.view.access) for operand in operands]
-        code, message = self._caller(self.address, arrays, accesses, args, self._threads)
+        dtypes = [int(operand.view.dtype) for operand in operands]
+        code, message = self._caller(self.address, arrays, accesses, args, self._threads, dtypes)
         if code:
-            reason = message or f"it returned {code}"
-            raise LaunchError(TaskStatus.KERNEL_FAILED, f"{self._spec.name} failed: {reason}")
+            raise LaunchError(TaskStatus.KERNEL_FAILED, message or f"it returned {code} and said nothing")
         return None
 
 
@@ -99,6 +100,11 @@ def describe_exception(error: BaseException) -> str:
     if len(frames) > 1:  # the first one is the caller's
         text += f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})"
     return text
+
+
+def _exportable(array: NDArray[Any]) -> NDArray[Any]:
+    """View bfloat16, a type of another package, as one that NumPy can hand to C++."""
+    return array if array.dtype.isbuiltin == 1 else array.view(np.uint16)
 
 
 def _are_outputs(returned: object, arrays: Sequence[NDArray[Any]]) -> bool:

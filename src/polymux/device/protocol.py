@@ -31,7 +31,8 @@ class LaunchError(PolymuxError):
     ----------
     code : TaskStatus
     message : str
-        What happened, with names and values, and what to do about it.
+        What happened, with names and values, and what to do about it; "it" is the kernel, which whoever reports the
+        error names together with the device.
     """
 
     def __init__(self, code: TaskStatus, message: str) -> None:
@@ -73,9 +74,19 @@ class NativeCaller(Protocol):
     """Calls a C function of type ``polymux_kernel_fn`` without the GIL; the server passes it in."""
 
     def __call__(
-        self, address: int, arrays: list[NDArray[Any]], accesses: list[int], args: bytes, threads: int, /
+        self,
+        address: int,
+        arrays: list[NDArray[Any]],
+        accesses: list[int],
+        args: bytes,
+        threads: int,
+        dtypes: list[int],
+        /,
     ) -> tuple[int, str]:
-        """Return what the function returned and the message that it wrote."""
+        """Return what the function returned and the message that it wrote.
+
+        `dtypes` says what the arrays' elements are, also where NumPy has no name for it (bfloat16).
+        """
         ...
 
 
