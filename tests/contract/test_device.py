@@ -132,7 +132,7 @@ def test_preparing_the_same_implementation_again_is_a_look_up_until_it_is_forgot
 def test_a_kernel_that_fails_says_so_and_the_stream_goes_on(rig: Rig) -> None:
     spec = KernelSpec("test_failing")
     for _ in range(2):
-        with pytest.raises(LaunchError, match=r"test_failing.*(always fails|undeclared)") as failure:
+        with pytest.raises(LaunchError, match=r"always fails|undeclared") as failure:
             rig.run(spec, failing(rig.api), [])
         assert failure.value.code is TaskStatus.KERNEL_FAILED
     rig.check_saxpy(10)
@@ -154,7 +154,9 @@ def test_an_implementation_for_another_api_is_refused_by_name(rig: Rig) -> None:
         if rig.api == "opencl"
         else OpenCLBinary("x.bin", ("f",), OpenCLRange("f", (1,)))
     )
-    with pytest.raises(LaunchError, match=f"foreign.*{foreign.api}") as failure:
+    with pytest.raises(
+        LaunchError, match=f"an implementation for {foreign.api}; {rig.device.spec.id} runs"
+    ) as failure:
         rig.stream.prepare(KernelSpec("foreign"), foreign)
     assert failure.value.code is TaskStatus.NO_DEVICE
 

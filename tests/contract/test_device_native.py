@@ -86,7 +86,7 @@ def test_a_c_function_is_told_the_cores_of_its_share_if_it_uses_them(build: Buil
 
 @pytest.mark.parametrize(
     ("symbol", "problem"),
-    [("refuse", "refusing failed: x is too short"), ("refuse_silently", "failed: it returned 4")],
+    [("refuse", "x is too short"), ("refuse_silently", "it returned 4 and said nothing")],
 )
 def test_what_a_c_function_refuses_is_the_tasks_error(build: Build, symbol: str, problem: str) -> None:
     device = opened("cpu")

@@ -172,9 +172,7 @@ def test_a_model_that_declares_wrong_output_shapes_still_runs(rig: Rig, tmp_path
 def test_an_input_of_another_shape_is_a_bad_argument(
     rig: Rig, product: str, shape: tuple[int, ...], takes: str
 ) -> None:
-    with pytest.raises(
-        LaunchError, match=rf"input 'x' of kernel 'model' has shape.*the model takes {takes}"
-    ) as failure:
+    with pytest.raises(LaunchError, match=rf"input 'x' has shape.*the model takes {takes}") as failure:
         run(rig, product, np.zeros(shape, np.float32), outputs=[np.zeros((3, 32), np.float32)])
     assert failure.value.code is TaskStatus.BAD_ARGUMENT
 
@@ -192,7 +190,7 @@ def test_inputs_that_share_a_dimension_must_agree(rig: Rig, tmp_path: Path) -> N
 
 
 def test_an_element_type_that_the_model_does_not_have_is_a_bad_argument(rig: Rig, product: str) -> None:
-    with pytest.raises(LaunchError, match=r"'x'.*type f8; the model has f4") as failure:
+    with pytest.raises(LaunchError, match=r"'x'.*type f8; the model's are f4") as failure:
         run(rig, product, np.zeros((1, 64)), outputs=[np.zeros((1, 32), np.float32)])
     assert failure.value.code is TaskStatus.BAD_ARGUMENT
 
@@ -252,7 +250,7 @@ def test_a_model_that_fails_while_it_runs_is_the_tasks_error_and_runs_again(rig:
         [info("y", T.FLOAT, ["k"])],
     )
     x, out = np.arange(3, dtype=np.float32), [np.zeros(1, np.float32)]
-    with pytest.raises(LaunchError, match=r"model: onnxruntime failed: .*indices") as failure:
+    with pytest.raises(LaunchError, match=r"onnxruntime failed: .*indices") as failure:
         run(rig, path, x, np.array([7]), outputs=out)
     assert failure.value.code is TaskStatus.KERNEL_FAILED
     shapes, (y,) = run(rig, path, x, np.array([2]), outputs=out)
@@ -291,7 +289,7 @@ def test_a_file_that_is_no_model_is_refused_with_its_path(rig: Rig, tmp_path: Pa
 
 
 def test_a_spec_of_other_buffers_than_the_models_is_refused(rig: Rig, product: str) -> None:
-    with pytest.raises(LaunchError, match="has 1 inputs and 1 outputs, kernel 'wrong' 2 and 0"):
+    with pytest.raises(LaunchError, match="has 1 inputs and 1 outputs, its spec 2 and 0"):
         rig.stream.prepare(KernelSpec("wrong", (BufferParam("a"), BufferParam("b"))), OnnxModel(product))
 
 

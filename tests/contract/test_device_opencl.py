@@ -88,7 +88,9 @@ def test_source_that_does_not_compile_shows_the_compilers_log(rig: Rig, out: Ope
     broken = OpenCLSource(
         "__kernel void f(__global float *x) {\n  oops;\n}", OpenCLRange("f", (1,), arguments=())
     )
-    with pytest.raises(LaunchError, match=r"test_fill does not compile for opencl:0: .*oops") as failure:
+    with pytest.raises(
+        LaunchError, match=r"its source does not compile for opencl:0: error: source:2:3: .*oops"
+    ) as failure:
         rig.run(SPEC, broken, [out], value=1.0)
     assert failure.value.code is TaskStatus.KERNEL_FAILED
 

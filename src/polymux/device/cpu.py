@@ -169,8 +169,8 @@ class CpuStream:
             return PreparedOnnx(spec, self._sessions.get(implementation, self.cores))
         raise LaunchError(
             TaskStatus.NO_DEVICE,
-            f"{self._spec.id} runs implementations of {', '.join(self._spec.apis)}; {spec.name} was given one for"
-            f" {implementation.api}",
+            f"it was given an implementation for {implementation.api}; {self._spec.id} runs those for"
+            f" {', '.join(self._spec.apis)}",
         )
 
 

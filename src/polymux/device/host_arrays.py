@@ -71,31 +71,29 @@ def check_shapes(spec: KernelSpec, shapes: Shapes, operands: Sequence[Operand]) 
     if len(shapes) != len(outputs):
         raise LaunchError(
             TaskStatus.KERNEL_FAILED,
-            f"kernel {spec.name!r} returned {len(shapes)} shapes for {len(outputs)} outputs: {shapes!r:.200}",
+            f"it returned {len(shapes)} shapes for {len(outputs)} outputs: {shapes!r:.200}",
         )
     checked: Shapes = []
     for index, (shape, operand) in enumerate(zip(shapes, outputs, strict=True)):
         name = spec.outputs[index].name if index < len(spec.outputs) else f"output {index}"
-        checked.append(_checked_shape(spec, name, shape, operand.view))
+        checked.append(_checked_shape(name, shape, operand.view))
     return None if checked == [operand.view.shape for operand in outputs] else checked
 
 
-def _checked_shape(
-    spec: KernelSpec, name: str, shape: Sequence[SupportsIndex], view: BufferView
-) -> tuple[int, ...]:
+def _checked_shape(name: str, shape: Sequence[SupportsIndex], view: BufferView) -> tuple[int, ...]:
     try:
         extents = tuple(operator.index(extent) for extent in shape)
         nbytes = shape_nbytes(extents, view.dtype)
     except (TypeError, InvalidRequest) as error:
         raise LaunchError(
             TaskStatus.KERNEL_FAILED,
-            f"kernel {spec.name!r} returned {shape!r:.200} as the shape of {name!r} ({error})",
+            f"it returned {shape!r:.200} as the shape of {name!r} ({error})",
         ) from error
-    require_room(spec, name, extents, nbytes, view)
+    require_room(name, extents, nbytes, view)
     return extents
 
 
-def require_room(spec: KernelSpec, name: str, shape: tuple[int, ...], nbytes: int, view: BufferView) -> None:
+def require_room(name: str, shape: tuple[int, ...], nbytes: int, view: BufferView) -> None:
     """Check that a result fits into its buffer.
 
     Raises
@@ -106,6 +104,6 @@ def require_room(spec: KernelSpec, name: str, shape: tuple[int, ...], nbytes: in
     if nbytes > view.nbytes:
         raise LaunchError(
             TaskStatus.OUTPUT_TOO_SMALL,
-            f"output {name!r} of kernel {spec.name!r} has shape {shape} and needs {nbytes} bytes; the buffer"
+            f"output {name!r} has shape {shape} and needs {nbytes} bytes; the buffer"
             f" has {view.nbytes} (shape {view.shape}); give a buffer of at least {nbytes} bytes",
         )

@@ -81,8 +81,8 @@ class PreparedOnnx:
         if count != (len(spec.inputs), len(spec.outputs)):
             raise LaunchError(
                 TaskStatus.KERNEL_FAILED,
-                f"model {session.path} has {count[0]} inputs and {count[1]} outputs, kernel {spec.name!r}"
-                f" {len(spec.inputs)} and {len(spec.outputs)}; make the spec from the model",
+                f"model {session.path} has {count[0]} inputs and {count[1]} outputs, its spec {len(spec.inputs)} and"
+                f" {len(spec.outputs)}; make the spec from the model",
             )
 
     def run(self, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:  # noqa: ARG002
@@ -97,7 +97,7 @@ class PreparedOnnx:
             self._check_dtype(tensor, operand)
             if shape is not None and session.binds_outputs:
                 nbytes = shape_nbytes(shape, tensor.dtype)
-                require_room(self._spec, tensor.name, shape, nbytes, operand.view)
+                require_room(tensor.name, shape, nbytes, operand.view)
         with bound_to(session.cores[0]):
             actual = self._run(inputs, outputs, shapes)
         return check_shapes(self._spec, actual, operands)
@@ -119,7 +119,7 @@ class PreparedOnnx:
         except LaunchError:
             raise
         except Exception as error:
-            message = f"{self._spec.name}: onnxruntime failed: {error}"
+            message = f"onnxruntime failed: {error}"
             raise LaunchError(TaskStatus.KERNEL_FAILED, message) from error
         if binds:
             session.binds_outputs = False
@@ -156,7 +156,7 @@ class PreparedOnnx:
     def _copy(self, tensor: Tensor, value: Any, operand: Operand) -> None:
         shape = tuple(value.shape())
         nbytes = shape_nbytes(shape, tensor.dtype)
-        require_room(self._spec, tensor.name, shape, nbytes, operand.view)
+        require_room(tensor.name, shape, nbytes, operand.view)
         if nbytes:
             source = (ctypes.c_uint8 * nbytes).from_address(value.data_ptr())
             target = operand_array(operand).reshape(-1).view(np.uint8)
@@ -172,7 +172,7 @@ class PreparedOnnx:
         if not fits:
             raise LaunchError(
                 TaskStatus.BAD_ARGUMENT,
-                f"input {tensor.name!r} of kernel {self._spec.name!r} has shape {shape}; the model takes"
+                f"input {tensor.name!r} has shape {shape}; the model takes"
                 f" {_shape_text(tensor.shape, extents)}",
             )
 
@@ -180,8 +180,8 @@ class PreparedOnnx:
         if operand.view.dtype is not tensor.dtype:
             raise LaunchError(
                 TaskStatus.BAD_ARGUMENT,
-                f"buffer {tensor.name!r} of kernel {self._spec.name!r} has elements of type"
-                f" {operand.view.dtype.name_short}; the model has {tensor.dtype.name_short}",
+                f"buffer {tensor.name!r} has elements of type {operand.view.dtype.name_short}; the model's are"
+                f" {tensor.dtype.name_short}",
             )
 
 

@@ -217,7 +217,7 @@ class OpenCLStream:
             return PreparedBinary(spec, implementation, self._queue, self._programs)
         raise LaunchError(
             TaskStatus.NO_DEVICE,
-            f"{self._spec.id} runs implementations of opencl; {spec.name} was given one for {implementation.api}",
+            f"it was given an implementation for {implementation.api}; {self._spec.id} runs those for opencl",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError
 
 _MAX_TEXT = 2000
+_TEMPORARY = re.compile(r"\S*/tempfile_\w+\.cl")
+"""Where PoCL keeps the source while it compiles it."""
 
 _MEMORY = {"MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY"}
 _KERNEL = {"BUILD_PROGRAM_FAILURE", "COMPILE_PROGRAM_FAILURE", "LINK_PROGRAM_FAILURE"}
@@ -53,7 +56,7 @@ def driver_text(error: Exception) -> str:
     if found:
         log = log.partition(">:\n")[2].rpartition("\n(options: ")[0] or log
         text = log
-    text = text.strip()
+    text = _TEMPORARY.sub("source", text.strip())
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " ..."
 
 

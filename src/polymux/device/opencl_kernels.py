@@ -57,7 +57,6 @@ class OpenCLQueue:
 
     def run(
         self,
-        spec: KernelSpec,
         plan: OpenCLPlan,
         functions: Mapping[str, KernelFunction],
         operands: Sequence[Operand],
@@ -69,22 +68,21 @@ class OpenCLQueue:
         LaunchError
             If the plan does not fit its kernels or the device, or the driver fails.
         """
-        with driver_errors(self.cl, f"kernel {spec.name} on {self.name}"):
+        with driver_errors(self.cl, "its launch failed"):
             scratch = self._scratch_buffers(plan.scratch_nbytes)
             try:
                 for launch in plan.launches:
                     function = functions.get(launch.entry)
                     if function is None:
                         has = ", ".join(sorted(functions))
-                        raise _failed(spec, f"its program has no function {launch.entry!r}; it has {has}")
-                    self._enqueue(spec, function, launch, operands, scratch)
+                        raise _failed(f"its program has no function {launch.entry!r}; it has {has}")
+                    self._enqueue(function, launch, operands, scratch)
             finally:
                 self.queue.finish()
                 self._scratch = [buffer for buffer in scratch if buffer.size <= _KEPT_SCRATCH_NBYTES]
 
     def _enqueue(
         self,
-        spec: KernelSpec,
         function: KernelFunction,
         launch: OpenCLLaunch,
         operands: Sequence[Operand],
@@ -93,17 +91,15 @@ class OpenCLQueue:
         if len(launch.arguments) != function.num_args:
             has = len(launch.arguments)
             raise _failed(
-                spec, f"function {launch.entry!r} takes {function.num_args} arguments, its plan has {has}"
+                f"function {launch.entry!r} takes {function.num_args} arguments, its plan has {has}"
             )
-        self._check_sizes(spec, function, launch)
+        self._check_sizes(function, launch)
         kernel = function.kernel
         for index, argument in enumerate(launch.arguments):
-            kernel.set_arg(index, self._argument(spec, argument, operands, scratch))
+            kernel.set_arg(index, self._argument(argument, operands, scratch))
         self.cl.enqueue_nd_range_kernel(self.queue, kernel, launch.global_size, launch.local_size)
 
-    def _argument(
-        self, spec: KernelSpec, argument: OpenCLArgument, operands: Sequence[Operand], scratch: list[Any]
-    ) -> Any:
+    def _argument(self, argument: OpenCLArgument, operands: Sequence[Operand], scratch: list[Any]) -> Any:
         match argument:
             case BufferArgument(index) if 0 <= index < len(operands):
                 return operands[index].memory
@@ -114,11 +110,10 @@ class OpenCLQueue:
             case ScalarArgument(dtype, value) if dtype is not DType.BF16:
                 return np.uint8(value) if dtype is DType.BOOL else dtype.to_numpy().type(value)
         raise _failed(
-            spec,
             f"its plan has the argument {argument}, with {len(operands)} buffers and {len(scratch)} scratch",
         )
 
-    def _check_sizes(self, spec: KernelSpec, function: KernelFunction, launch: OpenCLLaunch) -> None:
+    def _check_sizes(self, function: KernelFunction, launch: OpenCLLaunch) -> None:
         sizes, local = launch.global_size, launch.local_size
         problem = None
         if not 1 <= len(sizes) <= self._max_dimensions or min(sizes) < 1:
@@ -134,7 +129,7 @@ class OpenCLQueue:
         if local_nbytes > self._local_nbytes:
             problem = f"asks for {local_nbytes} bytes of local memory; {self.name} has {self._local_nbytes}"
         if problem is not None:
-            raise _failed(spec, f"function {launch.entry!r} {problem}")
+            raise _failed(f"function {launch.entry!r} {problem}")
 
     def _scratch_buffers(self, sizes: Sequence[int]) -> list[Any]:
         kept = sorted(self._scratch, key=lambda buffer: int(buffer.size))
@@ -167,14 +162,14 @@ class PreparedSource:
         """Run the plan's launches; see `polymux.device.protocol.Prepared`."""
         plan = make_plan(self._spec, self._implementation.plan, operands, scalars)
         if plan.launches:
-            self._queue.run(self._spec, plan, self._functions(plan.options), operands)
+            self._queue.run(plan, self._functions(plan.options), operands)
 
     def _functions(self, options: tuple[str, ...]) -> dict[str, KernelFunction]:
         variant = self._variants.get(options)
         if variant is None:
             text = " ".join((self._implementation.options, *options)).strip()
-            program = self._programs.build(self._spec.name, self._implementation.source, text)
-            with driver_errors(self._queue.cl, f"kernel {self._spec.name} on {self._queue.name}"):
+            program = self._programs.build(self._implementation.source, text)
+            with driver_errors(self._queue.cl, "its program has no usable functions"):
                 # of this queue alone: a kernel object holds its arguments
                 variant = (program, kernel_functions(self._queue.cl, program, self._queue.device))
             self._variants[options] = variant
@@ -198,12 +193,10 @@ class PreparedBinary:
         """Load the binary unless it is there, and run; see `polymux.device.protocol.Prepared`."""
         plan = make_plan(self._spec, self._implementation.plan, operands, scalars)
         if plan.options:
-            raise _failed(
-                self._spec, f"its plan has the build options {plan.options}; a program binary takes none"
-            )
+            raise _failed(f"its plan has the build options {plan.options}; a program binary takes none")
         if plan.launches:
             with self._programs.loaded(self._implementation) as functions:
-                self._queue.run(self._spec, plan, functions, operands)
+                self._queue.run(plan, functions, operands)
 
 
 def make_plan(
@@ -221,8 +214,8 @@ def make_plan(
     except InvalidRequest as error:
         raise LaunchError(TaskStatus.BAD_ARGUMENT, str(error)) from error
     except Exception as error:
-        raise _failed(spec, f"its plan raised {describe_exception(error)}") from error
+        raise _failed(f"its plan raised {describe_exception(error)}") from error
 
 
-def _failed(spec: KernelSpec, problem: str) -> LaunchError:
-    return LaunchError(TaskStatus.KERNEL_FAILED, f"kernel {spec.name}: {problem}")
+def _failed(problem: str) -> LaunchError:
+    return LaunchError(TaskStatus.KERNEL_FAILED, problem)

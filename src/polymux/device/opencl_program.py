@@ -71,13 +71,11 @@ class Programs:
         self.reconfigurations = 0
         """How often a program binary took the place of another one."""
 
-    def build(self, kernel: str, source: str, options: str) -> Any:
+    def build(self, source: str, options: str) -> Any:
         """Build a program, or return the one that is in use.
 
         Parameters
         ----------
-        kernel : str
-            For whom, for errors.
         source, options : str
 
         Returns
@@ -89,7 +87,7 @@ class Programs:
         LaunchError
             KERNEL_FAILED with the compiler's log.
         """
-        return self._built.get((source, options), lambda: self._build(kernel, source, options))
+        return self._built.get((source, options), lambda: self._build(source, options))
 
     @contextmanager
     def loaded(self, binary: OpenCLBinary) -> Iterator[dict[str, KernelFunction]]:
@@ -125,8 +123,8 @@ class Programs:
         """Let go of the loaded binary."""
         self._loaded = None
 
-    def _build(self, kernel: str, source: str, options: str) -> Any:
-        with driver_errors(self._cl, f"the OpenCL source of {kernel} does not compile for {self._name}"):
+    def _build(self, source: str, options: str) -> Any:
+        with driver_errors(self._cl, f"its source does not compile for {self._name}"):
             program = self._cl.Program(self._context, source)
             return program.build(options, devices=[self._device])
 

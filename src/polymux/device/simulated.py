@@ -201,7 +201,7 @@ class SimulatedStream:
         try:
             return self._model.of_kernel(spec.name).duration_ns(nbytes, values, fraction)
         except ValueError as error:
-            message = f"the simulated device's model of {spec.name}: {error}"
+            message = f"the time that it takes on this simulated device: {error}"
             raise LaunchError(TaskStatus.DEVICE_FAILED, message) from error
 
 

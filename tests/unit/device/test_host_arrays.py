@@ -74,7 +74,7 @@ def test_smaller_shapes_are_told() -> None:
         (
             [(1,), (5,)],
             TaskStatus.OUTPUT_TOO_SMALL,
-            r"'z' of kernel 'k' has shape \(5,\) and needs 20 bytes.*has 16",
+            r"'z' has shape \(5,\) and needs 20 bytes.*has 16",
         ),
     ],
 )

@@ -64,9 +64,9 @@ def test_other_errors_pass() -> None:
 def test_of_a_failed_build_only_the_compilers_log_is_shown() -> None:
     text = (
         "clBuildProgram failed: BUILD_PROGRAM_FAILURE - clBuildProgram failed\n\n"
-        "Build on <pyopencl.Device 'x' on 'y' at 0x1>:\n\nline 1: error: oops\n\n(options: -I /usr/lib)"
+        "Build on <pyopencl.Device 'x' on 'y' at 0x1>:\n\nerror: /x/tempfile_A1.cl:2:3: oops\n\n(options: -I /usr/lib)"
     )
-    assert driver_text(Exception(text)) == "line 1: error: oops"
+    assert driver_text(Exception(text)) == "error: source:2:3: oops"
 
 
 def test_a_long_text_is_cut() -> None:
