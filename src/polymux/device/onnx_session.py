@@ -89,15 +89,13 @@ class PreparedOnnx:
         """Run the model; see `polymux.device.protocol.Prepared`."""
         session = self._session
         inputs, outputs = operands[: len(session.inputs)], operands[len(session.inputs) :]
-        extents: dict[str, int] = {}
         for tensor, operand in zip(session.inputs, inputs, strict=True):
-            self._check(tensor, operand, extents)
-        shapes = [_resolved(tensor.shape, extents) for tensor in session.outputs]
-        for tensor, shape, operand in zip(session.outputs, shapes, outputs, strict=True):
+            self._check(tensor, operand)
+        extents = _named_extents(session.inputs, inputs)
+        shapes: list[tuple[int, ...] | None] = []
+        for tensor, operand in zip(session.outputs, outputs, strict=True):
             self._check_dtype(tensor, operand)
-            if shape is not None and session.binds_outputs:
-                nbytes = shape_nbytes(shape, tensor.dtype)
-                require_room(tensor.name, shape, nbytes, operand.view)
+            shapes.append(_expected(tensor, extents, operand))
         with bound_to(session.cores[0]):
             actual = self._run(inputs, outputs, shapes)
         return check_shapes(self._spec, actual, operands)
@@ -162,18 +160,16 @@ class PreparedOnnx:
             target = operand_array(operand).reshape(-1).view(np.uint8)
             np.copyto(target[:nbytes], np.ctypeslib.as_array(source))
 
-    def _check(self, tensor: Tensor, operand: Operand, extents: dict[str, int]) -> None:
+    def _check(self, tensor: Tensor, operand: Operand) -> None:
         self._check_dtype(tensor, operand)
         shape = operand.view.shape
-        fits = len(shape) == len(tensor.shape)
-        for extent, declared in zip(shape, tensor.shape, strict=False):
-            wanted = extents.setdefault(declared, extent) if isinstance(declared, str) else declared
-            fits = fits and wanted in (None, extent)
-        if not fits:
+        if len(shape) != len(tensor.shape) or any(
+            isinstance(declared, int) and extent != declared
+            for extent, declared in zip(shape, tensor.shape, strict=True)
+        ):
             raise LaunchError(
                 TaskStatus.BAD_ARGUMENT,
-                f"input {tensor.name!r} has shape {shape}; the model takes"
-                f" {_shape_text(tensor.shape, extents)}",
+                f"input {tensor.name!r} has shape {shape}; the model takes {_shape_text(tensor.shape)}",
             )
 
     def _check_dtype(self, tensor: Tensor, operand: Operand) -> None:
@@ -199,9 +195,26 @@ def _options(runtime: Any, model: OnnxModel, cores: Sequence[int]) -> Any:
     return options
 
 
-def _resolved(shape: Sequence[int | str | None], extents: dict[str, int]) -> tuple[int, ...] | None:
-    known = [extents.get(extent) if isinstance(extent, str) else extent for extent in shape]
-    return None if any(extent is None for extent in known) else tuple(e for e in known if e is not None)
+def _named_extents(tensors: Sequence[Tensor], operands: Sequence[Operand]) -> dict[str, int | None]:
+    """Return the extents that dimensions with a name have; None for names that stand for different ones."""
+    extents: dict[str, int | None] = {}
+    for tensor, operand in zip(tensors, operands, strict=True):
+        for name, extent in zip(tensor.shape, operand.view.shape, strict=True):
+            if isinstance(name, str) and extents.setdefault(name, extent) != extent:
+                extents[name] = None
+    return extents
+
+
+def _expected(tensor: Tensor, extents: dict[str, int | None], operand: Operand) -> tuple[int, ...] | None:
+    """Shape that an output should have and that fits its buffer; None when it has to be seen."""
+    shape: list[int] = []
+    for declared in tensor.shape:
+        extent = extents.get(declared) if isinstance(declared, str) else declared
+        if extent is None:
+            return None
+        shape.append(extent)
+    # Models declare wrong shapes: only the real one tells whether the buffer is too small.
+    return tuple(shape) if shape_nbytes(shape, tensor.dtype) <= operand.view.nbytes else None
 
 
 def _value(runtime: Any, tensor: Tensor, array: NDArray[Any]) -> Any:
@@ -217,10 +230,6 @@ def _beginning(operand: Operand, shape: tuple[int, ...]) -> NDArray[Any]:
     return array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
-def _shape_text(shape: Sequence[int | str | None], extents: dict[str, int]) -> str:
-    def text(extent: int | str | None) -> str:
-        if isinstance(extent, str) and extent in extents:
-            return f"{extent}={extents[extent]}"
-        return "any" if extent is None else str(extent)
-
-    return "(" + ", ".join(text(extent) for extent in shape) + ("," if len(shape) == 1 else "") + ")"
+def _shape_text(shape: Sequence[int | str | None]) -> str:
+    names = ", ".join("any" if extent is None else str(extent) for extent in shape)
+    return f"({names},)" if len(shape) == 1 else f"({names})"
