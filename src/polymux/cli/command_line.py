@@ -21,6 +21,7 @@ COMMANDS = {
     "migrate": "polymux.cli.migrate",
     "kernels": "polymux.cli.kernels",
     "serve": "polymux.cli.serve",
+    "demo": "polymux.cli.demo",
     "bench": "polymux.cli.bench",
     "replay": "polymux.cli.replay",
 }
@@ -38,6 +39,7 @@ First steps:
   polymux devices                what it found, and why something is missing
   python my_application.py       polymux.connect() finds the server
   polymux top                    watch who runs where
+  polymux demo                   real models and a numerical application on all devices
 """
 
 
