@@ -43,13 +43,16 @@ int run_stream(const options* o) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(o->peer_core);
-    consume(r, o->rounds);
+    consume(r, o->rounds + 1);
   }
   pin(o->core);
   unsigned char message[kMessageBytes] = {0};
+  atomic_store_explicit(&r->tail, 1,
+                        memory_order_release); /* an empty message: the consumer is there when it is gone */
+  while (atomic_load_explicit(&r->head, memory_order_acquire) == 0) spin_hint();
   const uint64_t start_ns = now_ns(), start = cycles_before();
-  uint64_t head = 0;
-  for (uint64_t tail = 0; tail < o->rounds; ++tail) {
+  uint64_t head = 1;
+  for (uint64_t tail = 1; tail <= o->rounds; ++tail) {
     while (tail - head >= kSlots) {
       head = atomic_load_explicit(&r->head, memory_order_acquire);
       if (tail - head >= kSlots) spin_hint();
@@ -58,7 +61,7 @@ int run_stream(const options* o) {
     memcpy(r->slots[tail % kSlots], message, kMessageBytes);
     atomic_store_explicit(&r->tail, tail + 1, memory_order_release);
   }
-  while (atomic_load_explicit(&r->head, memory_order_acquire) < o->rounds) spin_hint();
+  while (atomic_load_explicit(&r->head, memory_order_acquire) <= o->rounds) spin_hint();
   const uint64_t spent = cycles_after() - start, spent_ns = now_ns() - start_ns;
   int status = 0;
   if (waitpid(child, &status, 0) != child || status != 0) fail("the consumer read other messages");

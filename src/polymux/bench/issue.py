@@ -47,11 +47,17 @@ def _rows(cycles: dict[str, float]) -> tuple[Row, ...]:
     ring = cycles["ring_cycles"]
     return (
         Row(
-            "from Python / empty call", python, "cycles", call, f"<= {PYTHON_TARGET}", python <= PYTHON_TARGET
+            "from Python",
+            python,
+            "cycles",
+            call,
+            "empty call",
+            f"<= {PYTHON_TARGET}",
+            python <= PYTHON_TARGET,
         ),
-        Row("  single calls", cycles["python_single_cycles"], "cycles", call),
-        Row("from C / bare ring", c, "cycles", ring, f"<= {C_TARGET}", c <= C_TARGET),
-        Row("  within batches", cycles["c_batched_cycles"], "cycles", ring),
+        Row("  single calls", cycles["python_single_cycles"], "cycles", call, "empty call"),
+        Row("from C", c, "cycles", ring, "bare ring", f"<= {C_TARGET}", c <= C_TARGET),
+        Row("  within batches", cycles["c_batched_cycles"], "cycles", ring, "bare ring"),
     )
 
 

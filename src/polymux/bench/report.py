@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +26,8 @@ class Row:
     unit : str
     baseline : float, optional
         The same of the baseline, in the same unit.
+    against : str
+        What the baseline is, in a word.
     target : str
         What is aimed at, in words.
     met : bool, optional
@@ -35,6 +38,7 @@ class Row:
     value: float
     unit: str
     baseline: float | None = None
+    against: str = ""
     target: str = ""
     met: bool | None = None
 
@@ -63,25 +67,29 @@ class Report:
 
     def print(self, console: Console) -> None:
         """Print the table and the notes."""
-        table = Table(title=f"{self.name}: {self.title}", title_justify="left", title_style="bold")
-        table.add_column("measured")
+        table = Table(
+            title=f"{self.name}: {self.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+        )
+        table.add_column("measured", no_wrap=True)
         for heading in ("value", "baseline", "ratio"):
-            table.add_column(heading, justify="right")
-        table.add_column("target")
-        table.add_column("")
+            table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column("target", no_wrap=True)
+        table.add_column("", no_wrap=True)
         for row in self.rows:
-            baseline = "" if row.baseline is None else _number(row.baseline, row.unit)
+            baseline = "" if row.baseline is None else f"{row.against} {_number(row.baseline)}"
             ratio = f"{row.value / row.baseline:.2f}" if row.baseline else ""
             verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[row.met]
-            table.add_row(row.metric, _number(row.value, row.unit), baseline, ratio, row.target, verdict)
+            table.add_row(
+                row.metric, f"{_number(row.value)} {row.unit}", baseline, ratio, row.target, verdict
+            )
         console.print(table)
         for note in self.notes:
             console.print(f"  {note}", style="dim", highlight=False)
 
 
-def _number(value: float, unit: str) -> str:
+def _number(value: float) -> str:
     if abs(value) >= 1e6:
-        return f"{value / 1e6:.2f} M{unit}" if unit.endswith("/s") else f"{value:,.0f} {unit}"
+        return f"{value / 1e6:.2f} M"
     if abs(value) >= 100:
-        return f"{value:,.0f} {unit}"
-    return f"{value:.3g} {unit}"
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
