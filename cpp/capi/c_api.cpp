@@ -1,11 +1,11 @@
-// The C interface: handles around the classes of cpp/core/client.hpp, exceptions turned into statuses.
+// The C interface: handles around the classes of cpp/core, exceptions turned into statuses.
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_set>
 
-#include "core/client.hpp"
+#include "core/queue.hpp"
 #include "polymux.h"
 
 using polymux::Failure;

@@ -1,6 +1,7 @@
 // The two clocks of the runtime: nanoseconds of CLOCK_MONOTONIC, and the processor's own counter where a call costs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ctime>
 #if defined(__x86_64__)
@@ -25,6 +26,11 @@ inline uint64_t cycles() {
 #else
   return static_cast<uint64_t>(now_ns());
 #endif
+}
+
+// What remains of a time-out that began at `start_ns`; -1 stays for ever.
+inline int64_t time_left(int64_t start_ns, int64_t timeout_ns) {
+  return timeout_ns < 0 ? -1 : std::max<int64_t>(0, timeout_ns - (now_ns() - start_ns));
 }
 
 inline void relax() {

@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
@@ -73,6 +75,36 @@ std::string carried(int fd, size_t nbytes) {
 }
 
 }  // namespace
+
+std::string Message::text(const std::string& key) const {
+  const auto found = fields.find(key);
+  return found == fields.end() ? std::string() : found->second;
+}
+
+uint64_t Message::number(const std::string& key) const {
+  uint64_t value = 0;
+  const std::string digits = text(key);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    throw Failure(POLYMUX_PROTOCOL_MISMATCH, "the server's reply has no number \"" + key + "\"");
+  }
+  return value;
+}
+
+void close_all(const std::vector<int>& fds) {
+  for (const int fd : fds) close(fd);
+}
+
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> out;
+  size_t at = 0;
+  while (at < list.size()) {
+    const size_t comma = std::min(list.find(',', at), list.size());
+    out.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return out;
+}
 
 std::string encode_message(const std::string& verb, const Fields& fields) {
   std::string text = verb;

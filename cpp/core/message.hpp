@@ -26,7 +26,13 @@ struct Message {
   std::string verb;
   Fields fields;
   std::vector<int> fds;  // owned by whoever holds the message
+
+  std::string text(const std::string& key) const;  // "" when the field is not there
+  uint64_t number(const std::string& key) const;   // throws Failure(PROTOCOL_MISMATCH) when it is none
 };
+
+void close_all(const std::vector<int>& fds);
+std::vector<std::string> split_list(const std::string& list);  // at its commas
 
 inline constexpr size_t kInlineBytes = 60'000;
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/client.hpp"
+#include "core/queue.hpp"
 
 namespace polymux {
 
