@@ -76,6 +76,7 @@ def test_the_sources_keep_the_contracts(tree: Path) -> None:
 def test_a_forbidden_import_is_reported(tree: Path, file: str, source: str, complaint: str) -> None:
     path = tree / "src" / "polymux" / file
     path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
     path.write_text(source + "\n")
     checked = _lint(tree)
     assert checked.returncode != 0
