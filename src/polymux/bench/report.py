@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -67,9 +66,8 @@ class Report:
 
     def print(self, console: Console) -> None:
         """Print the table and the notes."""
-        table = Table(
-            title=f"{self.name}: {self.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
-        )
+        console.print(f"[bold]{self.name}: {self.title}[/]", highlight=False)
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("measured", no_wrap=True)
         for heading in ("value", "baseline", "ratio"):
             table.add_column(heading, justify="right", no_wrap=True)
@@ -78,7 +76,7 @@ class Report:
         for row in self.rows:
             baseline = "" if row.baseline is None else f"{row.against} {_number(row.baseline)}"
             ratio = f"{row.value / row.baseline:.2f}" if row.baseline else ""
-            verdict = {None: "", True: "[green]met[/]", False: "[red]missed[/]"}[row.met]
+            verdict = {None: "", True: "[green]met[/]", False: "[red bold]missed[/]"}[row.met]
             table.add_row(
                 row.metric, f"{_number(row.value)} {row.unit}", baseline, ratio, row.target, verdict
             )
@@ -89,7 +87,7 @@ class Report:
 
 def _number(value: float) -> str:
     if abs(value) >= 1e6:
-        return f"{value / 1e6:.2f} M"
+        return f"{value / 1e6:.3g} M"
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

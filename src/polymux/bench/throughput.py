@@ -78,26 +78,26 @@ def _rows(results: dict[str, float], effort: Effort) -> tuple[Row, ...]:
     one, first, last = results["tasks_per_s_1"], results["issue_first_ns"], results["issue_last_ns"]
     ring, growth = results["ring_messages_per_s"], results["rss_growth_bytes"]
     flat, equal = growth < FLAT_NBYTES, last <= EQUAL * first
-    after = f" after {effort.later / 1e6:g} M"
+    later = f"{effort.later / 1e6:g} M tasks later"
     return (
         Row(
             "one queue",
             one,
-            "tasks/s",
+            "/s",
             ring,
             "bare ring",
             f">= {TARGET_PER_S / 1e6:g} M",
             one >= TARGET_PER_S,
         ),
         Row("8 queues, 4 processes", results["tasks_per_s_8"], "/s", ring, "bare ring"),
-        Row(f"issue{after}", last, "ns", first, "first", f"<= {EQUAL} x", equal),
-        Row(f"memory taken{after}", growth / 1024, "KiB", None, "", "< 1 MiB", flat),
+        Row(f"issue {later}", last, "ns", first, "first", f"<= {EQUAL} x", equal),
+        Row(f"memory {later}", growth / 1024, "KiB", None, "", "< 1 MiB", flat),
     )
 
 
 def _notes(cores: Cores, effort: Effort) -> tuple[str, ...]:
     return (
         f"from C; {effort.rounds} rounds of {effort.tasks:,} tasks, medians; 1024 tasks in flight in each queue",
-        "first and last: medians of 10,000 single issues of one process",
+        "issue: means of batches, medians of 10,000 issues at first and later in one process",
         cores.note + ("; the four processes to all cores but the server's" if cores.pinned else ""),
     )

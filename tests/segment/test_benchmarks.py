@@ -1,0 +1,97 @@
+"""Every benchmark runs against a server of its own and prints what it promises. Nothing here judges a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polymux.bench import BENCHMARKS, cbench
+from polymux.bench.bench_server import BenchServer
+from polymux.bench.cores import choose_cores
+from polymux.core.errors import PolymuxError
+
+KEYS = {
+    "issue": {"python_cycles", "c_cycles"},
+    "roundtrip": {"native_us", "python_us", "pingpong_us", "native_slept_us", "futex_us"},
+    "transfer": {"nbytes", "ratio"},
+    "throughput": {"tasks_per_s_1", "tasks_per_s_8", "issue_first_ns", "issue_last_ns", "rss_growth_bytes"},
+}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "polymux.cli", "bench", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=110)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_prints_its_keys_as_json_and_nothing_else(name: str) -> None:
+    done = bench(name, "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    results: Any = json.loads(done.stdout)
+    items = results if isinstance(results, list) else [results]
+    assert items
+    for item in items:
+        assert KEYS[name] <= item.keys()
+        assert all(value > 0 for key, value in item.items() if key != "rss_growth_bytes")
+
+
+def test_a_benchmark_prints_a_table_with_targets_and_verdicts() -> None:
+    done = bench("issue", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "issue: cycles for one task issue" in done.stdout
+    rows = [line for line in done.stdout.splitlines() if "from Python" in line or "from C" in line]
+    assert [("met" in row) != ("missed" in row) for row in rows] == [True, True]
+
+
+def test_an_unknown_benchmark_is_refused_with_the_names_of_all() -> None:
+    done = bench("speed")
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in BENCHMARKS)
+
+
+def test_the_server_of_a_benchmark_ends_with_it() -> None:
+    with BenchServer(choose_cores()) as server:
+        assert server.rss_nbytes() > 0
+        folder = Path(server.socket).parent
+    assert not Path(f"/proc/{server.pid}").exists()
+    assert not folder.exists()
+
+
+def test_a_server_that_does_not_start_is_reported_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polymux.bench.bench_server.KERNELS", (Path("/nowhere/kernels.toml"),))
+    with (
+        pytest.raises(PolymuxError, match=r"did not start.*/nowhere/kernels\.toml"),
+        BenchServer(choose_cores()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["speed"], "no measurement is called speed"),
+        (["ring", "--rounds", "many"], "--rounds many is not a whole number"),
+        (["issue", "--batch", "64", "--capacity", "64"], "--batch must be smaller than --capacity"),
+        (["issue", "--socket", "/nowhere/socket"], "NO_SERVER"),
+    ],
+)
+def test_the_c_side_says_what_is_wrong_with_its_arguments(arguments: list[str], words: str) -> None:
+    done = subprocess.run([str(cbench.EXECUTABLE), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert words in done.stderr
+
+
+def test_the_failure_of_the_c_side_keeps_its_words() -> None:
+    with pytest.raises(PolymuxError, match="no Polymux server at /nowhere/socket"):
+        cbench.measure("roundtrip", socket="/nowhere/socket")
+
+
+def test_a_c_side_that_was_not_built_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbench, "EXECUTABLE", Path("/nowhere/polymux-cbench"))
+    with pytest.raises(PolymuxError, match="make build"):
+        cbench.measure("ring")
