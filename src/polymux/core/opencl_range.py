@@ -115,9 +115,7 @@ def _number(
     if found["axis"] is not None:
         axis = int(found["axis"])
         if not -len(buffer.shape) <= axis < len(buffer.shape):
-            raise ValueError(
-                f"{spec.name}: {found['buffer']} has shape {buffer.shape}, {term} needs more dimensions"
-            )
+            raise InvalidRequest(f"{found['buffer']} has shape {buffer.shape}, {term} needs more dimensions")
         return buffer.shape[axis]
     return {"size": math.prod(buffer.shape), "nbytes": buffer.nbytes, "ndim": len(buffer.shape)}[
         found["word"]

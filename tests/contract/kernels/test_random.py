@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_parts_filled_by_several_tasks_are_those_of_one_task(
     bounds = [0, *cuts, 400]
     parts = [
         generated(device, kernel, (end - begin,), dtype, seed=3, offset=offset + begin)
-        for begin, end in zip(bounds, bounds[1:], strict=False)
+        for begin, end in itertools.pairwise(bounds)
     ]
     assert np.concatenate(parts).tobytes() == whole.tobytes()
 
@@ -118,14 +119,12 @@ def test_numbers_are_scaled_and_shifted(device: KernelDevice, dtype: str) -> Non
     assert y.tobytes() == (normal(1001, dtype, 1, 0, 0) * number(0.3) + number(100.0)).tobytes()
 
 
-def test_a_device_without_double_precision_gives_the_same_bits(device: KernelDevice) -> None:
-    if device.device.spec.api != "opencl":
-        pytest.skip("concerns OpenCL devices")
+def test_a_device_without_double_precision_gives_the_same_bits(opencl_device: KernelDevice) -> None:
     definition = BUILT_IN["random_normal"]
     source = next(i for i in definition.implementations if isinstance(i, OpenCLSource))
     without = OpenCLSource("#undef cl_khr_fp64\n" + source.source, source.plan, source.options)
     y = np.zeros(100_000, "f4")
-    device.run(Definition(definition.spec, (without,)), [], [y], seed=5)
+    opencl_device.run(Definition(definition.spec, (without,)), [], [y], seed=5)
     assert y.tobytes() == normal(y.size, "f4", 5, 0, 0).tobytes()
 
 

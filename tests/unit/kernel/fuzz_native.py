@@ -1,0 +1,136 @@
+"""Random calls of native kernels next to guard pages; run as a process of its own, which dies when one goes astray."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import random
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from polymux.core.dtype import DType
+from polymux.core.kernel_spec import KernelSpec
+from tests.unit.kernel.native_call import Given, call
+from tests.unit.kernel.test_native_kernels import NATIVE
+
+ROOM = 1 << 16
+PAGE = mmap.PAGESIZE
+Shape = tuple[int, ...]
+
+
+class Guarded:
+    """Memory between two pages that cannot be touched."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, ROOM + 2 * PAGE)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        libc = ctypes.CDLL(None)
+        for address in (self.base, self.base + PAGE + ROOM):
+            assert libc.mprotect(ctypes.c_void_p(address), PAGE, 0) == 0
+
+    def place(self, nbytes: int, choose: random.Random) -> int:
+        """Address of `nbytes` bytes that touch one of the guard pages."""
+        end = self.base + PAGE + ROOM
+        return choose.choice([end - nbytes, end - -(-nbytes // 16) * 16, self.base + PAGE])
+
+
+def any_shape(choose: random.Random, ranks: tuple[int, ...] = (0, 1, 1, 2, 2, 3, 4)) -> Shape:
+    return tuple(choose.choices([0, 1, 2, 3, 5, 8, 17, 33], k=choose.choice(ranks)))
+
+
+def fitting_shapes(spec: KernelSpec, args: bytes, choose: random.Random) -> list[Shape]:
+    """Shapes that the kernel accepts, as far as the scalars allow."""
+    values = spec.unpack(args)
+    shape = any_shape(choose)
+    if spec.name == "dot":
+        return [shape, shape, choose.choice([(), (1,)])]
+    if spec.name == "reduce":
+        axis = int(values["axis"])
+        whole = not -len(shape) <= axis < len(shape)
+        return [shape, () if whole else tuple(e for i, e in enumerate(shape) if i != axis % len(shape))]
+    if spec.name == "transpose":
+        shape = any_shape(choose, (2, 3, 4))
+        return [shape, (*shape[:-2], shape[-1], shape[-2])]
+    if spec.name == "stencil":
+        return [any_shape(choose, (2,))] * 3
+    if spec.name == "gaussian_step":
+        n = choose.randint(1, 20)
+        b = choose.choice([(n,), (n, choose.randint(0, 4))])
+        return [(n, n), b, (n, n), b]
+    if spec.name in ("im2col", "col2im"):
+        image = (choose.randint(1, 3), choose.randint(1, 3), choose.randint(1, 12), choose.randint(1, 12))
+        pair = [image, columns_of(image, values)]
+        return pair if spec.name == "im2col" else pair[::-1]
+    return [shape] * (len(spec.inputs) + len(spec.outputs))
+
+
+def columns_of(image: Shape, values: dict[str, float | int | bool]) -> Shape:
+    positions = 1
+    for size, axis in zip(image[2:], "hw", strict=True):
+        kernel, stride, padding, dilation = (
+            int(values[f"{name}_{axis}"]) for name in ("kernel", "stride", "padding", "dilation")
+        )
+        positions *= (size + 2 * padding - dilation * (kernel - 1) - 1) // max(stride, 1) + 1
+    return (image[0], image[1] * int(values["kernel_h"]) * int(values["kernel_w"]), positions)
+
+
+def scalars_of(spec: KernelSpec, choose: random.Random) -> bytes:
+    values = {}
+    wild = choose.random() < 0.2
+    for scalar in spec.scalars:
+        if scalar.dtype.is_integer:
+            low = 0 if scalar.dtype >= DType.U8 else -2
+            values[scalar.name] = choose.choice([low, 0, 2**31 - 1] if wild else [1, 1, 2, 3])
+        else:
+            values[scalar.name] = choose.choice([0.0, -1.0, float("nan"), 1e300] if wild else [1.0, 2.5])
+    return spec.pack(values)
+
+
+def spoiled(shape: Shape, choose: random.Random) -> Shape:
+    extents = list(shape) + [1] * choose.choice([0, 0, 1])
+    if extents:
+        extents[choose.randrange(len(extents))] = choose.choice([0, 1, 2, 7, 34, -1, 2**31, 2**62])
+    return tuple(extents)
+
+
+def buffer_of(shape: Shape, dtype: DType, guard: Guarded, choose: random.Random) -> Given:
+    nbytes = dtype.itemsize * math.prod(shape)
+    if not 0 <= nbytes <= ROOM:
+        nbytes = choose.randint(0, ROOM)
+    elif choose.random() < 0.03:
+        nbytes = choose.randint(0, nbytes)
+    return Given(guard.place(nbytes, choose), nbytes, int(dtype), shape)
+
+
+def main(count: int) -> None:
+    choose = random.Random(2024)
+    guards = [Guarded() for _ in range(4)]
+    succeeded: dict[str, int] = dict.fromkeys(NATIVE, 0)
+    for _ in range(count):
+        spec = NATIVE[choose.choice(list(NATIVE))]
+        args = scalars_of(spec, choose)
+        shapes = fitting_shapes(spec, args, choose)
+        dtype = choose.choice([DType.F32, DType.F64, choose.choice(list(DType))])
+        buffers = [
+            buffer_of(
+                spoiled(shape, choose) if choose.random() < 0.1 else shape,
+                choose.choice(list(DType)) if choose.random() < 0.03 else dtype,
+                guard,
+                choose,
+            )
+            for shape, guard in zip(shapes, guards, strict=False)
+        ]
+        code, message = call(spec.name, buffers, args, threads=choose.choice([0, 1, 2]))
+        assert code in (0, 3), (spec.name, code, message)
+        assert code == 0 or message
+        succeeded[spec.name] += code == 0
+    few = {name: times for name, times in succeeded.items() if times < count // 100}
+    assert not few, f"hardly any call got beyond the checks: {few}"
+    print(f"{count} calls, of which succeeded: {succeeded}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
