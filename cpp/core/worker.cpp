@@ -121,11 +121,15 @@ bool Worker::apply_changes() {
         break;
       case Change::Kind::unbind: {
         QueueStats left;
+        std::unique_ptr<Bound> gone;  // dies after the lock: Python's lock is taken to drop its segment, and a reader
+                                      // of the statistics waits for ours while it holds that one
         if (b != nullptr) {
           std::lock_guard lock(stats_mutex_);
           left = {b->tasks.load(),
                   static_cast<int64_t>(static_cast<double>(b->busy_cycles.load()) * clock_.ns_per_cycle())};
-          bound_.erase(std::find_if(bound_.begin(), bound_.end(), [b](const auto& p) { return p.get() == b; }));
+          const auto at = std::find_if(bound_.begin(), bound_.end(), [b](const auto& p) { return p.get() == b; });
+          gone = std::move(*at);
+          bound_.erase(at);
         }
         released_.emplace_back(change.queue, left);  // also when it was not bound: whoever asked waits for the answer
         break;
