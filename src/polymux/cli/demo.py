@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"polymux demo: needs the package {error.name}; pip install 'polymux[demo]'", file=sys.stderr)
         return 1
     options = DemoOptions(arguments.seconds, arguments.out, tuple(arguments.device))
-    return run(options, Console(highlight=False))
+    return run(options, Console(highlight=False, width=None if sys.stdout.isatty() else 120))
 
 
 def _seconds(text: str) -> float:

@@ -55,8 +55,8 @@ class FileTypes:
         )
 
     def name(self, file: Path, infer: Infer) -> str:
-        """Return the label of a file's likeliest type; one inference of ``file_type``."""
-        (classes,) = infer("file_type", {"bytes": features(file, self)[np.newaxis]}).values()
+        """Return the label of a file's likeliest type; one inference of ``name_file_type``."""
+        (classes,) = infer("name_file_type", {"bytes": features(file, self)[np.newaxis]}).values()
         return self.labels[int(classes[0].argmax())]
 
 

@@ -84,7 +84,7 @@ def sample() -> list[tuple[Path, str]]:
 class Files(Workload):
     """Names the types of files of the installed packages, some twenty-five a second and client."""
 
-    models = ("file_type",)
+    models = ("name_file_type",)
     clients = 2
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Files(Workload):
         return (
             Finding(
                 "type of each file, against the model run directly",
-                f"{sum(self._same)} of {len(self._same)} the same",
+                f"{sum(self._same):,} of {len(self._same):,} the same",
                 bool(self._same) and all(self._same),
             ),
             Finding(

@@ -89,13 +89,13 @@ class Finding:
         What was compared with what.
     result : str
         How it came out.
-    good : bool
-        Whether that is what it has to be.
+    good : bool or None
+        Whether that is what it has to be; None where it may come out in any way.
     """
 
     what: str
     result: str
-    good: bool
+    good: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,22 +40,25 @@ MODELS = {
     model.name: model
     for model in (
         Model(
-            "text_detection",
+            "detect_text",
             "rapidocr-onnxruntime",
             f"{_OCR}/ch_PP-OCRv4_det_infer.onnx",
             "finds lines of text in a picture (PP-OCRv4)",
         ),
         Model(
-            "text_recognition",
+            "read_text",
             "rapidocr-onnxruntime",
             f"{_OCR}/ch_PP-OCRv4_rec_infer.onnx",
             "reads a line of text (PP-OCRv4)",
         ),
         Model(
-            "file_type", "magika", "magika/models/standard_v3_3/model.onnx", "names a file's type (Magika)"
+            "name_file_type",
+            "magika",
+            "magika/models/standard_v3_3/model.onnx",
+            "names a file's type (Magika)",
         ),
         Model(
-            "speech",
+            "hear_speech",
             "silero-vad",
             "silero_vad/data/silero_vad.onnx",
             "tells speech from silence (Silero VAD)",

@@ -65,16 +65,16 @@ def read(picture: Image.Image, characters: Sequence[str], infer: Infer) -> list[
     characters : sequence of str
         Text of each class; see `alphabet`.
     infer : Infer
-        Runs ``text_detection`` and ``text_recognition``.
+        Runs ``detect_text`` and ``read_text``.
     """
     scale = _LONGER_SIDE / max(picture.size)
     width, height = (max(_STRIDE, round(side * scale / _STRIDE) * _STRIDE) for side in picture.size)
     resized = picture.resize((width, height), Image.Resampling.BILINEAR)
-    (probabilities,) = infer("text_detection", {"x": _tensor(resized)}).values()
+    (probabilities,) = infer("detect_text", {"x": _tensor(resized)}).values()
     lines = []
     for corners in _find(probabilities[0, 0]):
         place = corners * (picture.width / width, picture.height / height)
-        (classes,) = infer("text_recognition", {"x": _tensor(cut_out(picture, place, _LINE_HEIGHT))}).values()
+        (classes,) = infer("read_text", {"x": _tensor(cut_out(picture, place, _LINE_HEIGHT))}).values()
         text, confidence = _decode(classes[0], characters)
         if text.strip() and confidence >= _LINE_CONFIDENCE:
             lines.append(Line(text, confidence, place))

@@ -10,11 +10,13 @@ from typing import Any
 
 import polymux
 from polymux.core.errors import PolymuxError
+from polymux.demo.failure import DemoFailed
 from polymux.demo.heat import APPLICATION, KERNEL
 
 __all__ = ["Migration", "Operator", "Place"]
 
 _LOOK_S = 0.25
+_ANSWER_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,18 @@ class Operator:
         self._thread.start()
 
     def stop(self) -> None:
-        """Migrate no more and look no more, except when told to."""
+        """Migrate no more and look no more, except when told to.
+
+        Raises
+        ------
+        DemoFailed
+            When the server does not answer what it was asked last.
+        """
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_ANSWER_TIMEOUT_S)
+            if self._thread.is_alive():
+                raise DemoFailed(f"the server has not answered a request for {_ANSWER_TIMEOUT_S:.0f} s")
 
     def look(self) -> None:
         """Ask the server how things are."""
@@ -94,7 +104,7 @@ class Operator:
 
     def close(self) -> None:
         """Stop and disconnect."""
-        self.stop()
+        self._ending.set()
         self._client.close()
 
     @property

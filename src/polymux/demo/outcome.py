@@ -75,7 +75,7 @@ class Outcome:
                     f"{name}: {model.lost} of {model.sent} requests lost, {model.wrong} answers wrong"
                 )
         found += [f"first of them: {problem}" for problem in self.tally.problems[:1]]
-        found += [f"{finding.what}: {finding.result}" for finding in self.findings if not finding.good]
+        found += [f"{finding.what}: {finding.result}" for finding in self.findings if finding.good is False]
         found += [
             f"migration from {migration.source} to {migration.target} refused: {migration.problem}"
             for migration in self.migrations

@@ -13,6 +13,7 @@ from polymux.demo.summary import mebibytes
 
 __all__ = ["write_page"]
 
+_MARKS = {True: '<span class="good">✔</span>', False: '<span class="bad">✘</span>', None: "·"}
 _STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1a1a1a; --dim: #666; --line: #d8d8d8; --good: #15803d;
         --bad: #b91c1c; }
@@ -58,9 +59,9 @@ def write_page(
         f'<p class="dim">Every task can be looked at in <code>{escape(trace)}</code>: open it in Perfetto'
         " (ui.perfetto.dev, which reads the file in the browser).</p>",
         _models(outcome),
+        _findings(outcome),
         '<div class="columns"><div>',
         _application(outcome),
-        _findings(outcome),
         "</div><div>",
         _figure(heat, "The chip's temperatures at the end"),
         "</div></div>",
@@ -114,7 +115,7 @@ def _application(outcome: Outcome) -> str:
 def _findings(outcome: Outcome) -> str:
     rows = [
         (
-            '<span class="good">✔</span>' if finding.good else '<span class="bad">✘</span>',
+            _MARKS[finding.good],
             escape(finding.what),
             f"<b>{escape(finding.result)}</b>",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator
 
 from polymux.demo.heat import APPLICATION
 from polymux.demo.timeline import COPIES, OTHER, Arrow, Timeline
@@ -45,10 +47,10 @@ LIGHT = Theme(
     band="#f3f4f6",
     owners={
         APPLICATION: "#d55e00",
-        "text_detection": "#0072b2",
-        "text_recognition": "#56b4e9",
-        "file_type": "#009e73",
-        "speech": "#cc79a7",
+        "detect_text": "#0072b2",
+        "read_text": "#56b4e9",
+        "name_file_type": "#009e73",
+        "hear_speech": "#cc79a7",
         COPIES: "#7f7f7f",
         OTHER: "#b8b8b8",
     },
@@ -61,32 +63,34 @@ DARK = Theme(
     owners={
         **LIGHT.owners,
         APPLICATION: "#ff7f2a",
-        "text_detection": "#3f9be0",
-        "text_recognition": "#8fd0f7",
-        "file_type": "#2cc295",
-        "speech": "#e79bc4",
+        "detect_text": "#3f9be0",
+        "read_text": "#8fd0f7",
+        "name_file_type": "#2cc295",
+        "hear_speech": "#e79bc4",
         COPIES: "#a0a0a0",
     },
 )
 
 _NAMES = {
     APPLICATION: "heat, the numerical application",
-    "text_detection": "finding text in pictures",
-    "text_recognition": "reading text",
-    "file_type": "naming file types",
-    "speech": "hearing speech",
+    "detect_text": "finding text in pictures",
+    "read_text": "reading text",
+    "name_file_type": "naming file types",
+    "hear_speech": "hearing speech",
     COPIES: "copying data to and from a device",
     OTHER: "other",
 }
+_TITLE = "Who ran where and when: four models over HTTP, and an application that moves between devices"
 _SIZE_INCHES = (14.0, 9.0)
 _DPI = 100
 _ZOOM_S = 0.25
 """Shown before and after a migration."""
 _BAR_HEIGHT = 0.72
 _LEAST_WIDTH = 0.4  # points: a task of microseconds is to be seen too
+_COPY_WIDTH = 1.2  # copies are few
 
 
-def draw(timeline: Timeline, theme: Theme, path: Path, subtitle: str) -> None:
+def draw(timeline: Timeline, theme: Theme, path: Path, heading: str = "") -> None:
     """Draw a timeline into a file.
 
     Parameters
@@ -95,21 +99,22 @@ def draw(timeline: Timeline, theme: Theme, path: Path, subtitle: str) -> None:
     theme : Theme
     path : Path
         Its suffix gives the format, ``.png`` or ``.svg``.
-    subtitle : str
-        What came out, in a sentence.
+    heading : str
+        What came out, in a sentence, for a picture that stands alone; without it, the picture has no title either.
     """
     with mpl.rc_context(settings(theme)):
         figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, facecolor=theme.paper)
         FigureCanvasAgg(figure)
         lanes = len(timeline.lanes)
         whole, enlarged, latency = figure.subplots(
-            3, 1, height_ratios=(lanes, lanes, 3.4), gridspec_kw={"hspace": 0.42}
+            3, 1, height_ratios=(lanes, lanes, 0.75 * lanes), gridspec_kw={"hspace": 0.42}
         )
-        figure.subplots_adjust(left=0.135, right=0.985, top=0.875, bottom=0.115)
-        figure.text(0.012, 0.965, "Who ran where, and when", fontsize=17, fontweight="bold", va="center")
-        figure.text(0.012, 0.928, subtitle, fontsize=10.5, va="center")
+        figure.subplots_adjust(left=0.115, right=0.985, top=0.89 if heading else 0.96, bottom=0.12)
+        if heading:
+            figure.text(0.012, 0.968, _TITLE, fontsize=16, fontweight="bold", va="center")
+            figure.text(0.012, 0.935, heading, fontsize=10.5, va="center")
         _draw_lanes(whole, timeline, theme, 0.0, timeline.length_s)
-        whole.set_title("The whole run", **_title())
+        whole.set_title("The whole run: each bar is a task", **_title())
         _draw_enlarged(enlarged, timeline, theme)
         _draw_latencies(latency, timeline, theme)
         _draw_legend(figure, timeline, theme)
@@ -182,6 +187,7 @@ def _draw_latencies(axes: Any, timeline: Timeline, theme: Theme) -> None:
             zorder=2,
         )
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(numticks=8))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("ms")
     axes.set_xlabel("time in s")
@@ -191,10 +197,19 @@ def _draw_latencies(axes: Any, timeline: Timeline, theme: Theme) -> None:
 
 
 def _draw_legend(figure: Figure, timeline: Timeline, theme: Theme) -> None:
-    patches: Sequence[Any] = [
+    shown: list[Any] = [
         Patch(facecolor=theme.owners[owner], label=_NAMES[owner]) for owner in timeline.owners()
     ]
-    figure.legend(handles=patches, loc="lower center", ncols=len(patches), frameon=False, fontsize=9.5)
+    if timeline.migrations:
+        shown.append(_arrow_sample(theme.ink, "heat is migrated on command"))
+    if finding := [arrow for arrow in timeline.arrows if arrow.owner != APPLICATION]:
+        colour = theme.owners[finding[0].owner]
+        shown.append(_arrow_sample(colour, "a queue goes where its kernel is"))
+    figure.legend(handles=shown, loc="lower center", ncols=-(-len(shown) // 2), frameon=False, fontsize=9.5)
+
+
+def _arrow_sample(colour: str, label: str) -> Line2D:
+    return Line2D([], [], color=colour, marker="$↓$", markersize=11, linestyle="none", label=label)
 
 
 def _lane_name(device: str, lane: str) -> str:

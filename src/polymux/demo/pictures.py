@@ -42,8 +42,8 @@ _PICTURES = {
 class Pictures(Workload):
     """Reads one picture after the other: a page of text, a logo, photographs with little or no text."""
 
-    models = ("text_detection", "text_recognition")
-    clients = 2
+    models = ("detect_text", "read_text")
+    clients = 1
 
     def __init__(self) -> None:
         self._pictures = {
@@ -57,16 +57,16 @@ class Pictures(Workload):
 
     def prepare(self, reference: Reference) -> None:
         """Read each picture with the models run directly."""
-        self._characters = alphabet(reference.metadata("text_recognition", "character"))
+        self._characters = alphabet(reference.metadata("read_text", "character"))
         for name, picture in self._pictures.items():
             self._expected[name] = _texts(read(picture, self._characters, reference))
 
     def work(self, client: int, infer: Infer, stop: Stop, note: Callable[[str], None]) -> None:
         """Read all pictures again and again, each client from another one on."""
+        start = client * len(self._pictures) // self.clients
         names = list(self._pictures)
-        names = names[client * 3 :] + names[: client * 3]
         while True:
-            for name in names:
+            for name in names[start:] + names[:start]:
                 texts = _texts(read(self._pictures[name], self._characters, infer))
                 self._same.append(texts == self._expected[name])
                 if name == PAGE:
@@ -82,7 +82,7 @@ class Pictures(Workload):
         return (
             Finding(
                 "text of each picture, against the models run directly",
-                f"{sum(self._same)} of {len(self._same)} pictures the same",
+                f"{sum(self._same):,} of {len(self._same):,} pictures the same",
                 bool(self._same) and all(self._same),
             ),
             Finding(

@@ -45,7 +45,7 @@ def leave_files(
     chips = (drawings / "chip-light.svg", drawings / "chip-dark.svg")
     draw(timeline, LIGHT, folder / PICTURE, outcome.verdict)
     for theme, timeline_file, chip_file in zip((LIGHT, DARK), timelines, chips, strict=True):
-        draw(timeline, theme, timeline_file, outcome.verdict)
+        draw(timeline, theme, timeline_file)
         draw_heat(temperatures, theme, chip_file)
     write_page(folder / PAGE, outcome, timelines, chips, TRACE)
     return [

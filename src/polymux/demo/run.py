@@ -47,7 +47,7 @@ def run(options: DemoOptions, console: Console) -> int:
     DemoFailed
         When it cannot start or go on; everything that it started has ended then.
     KeyboardInterrupt
-        On SIGINT and SIGTERM; everything that it started has ended then.
+        On SIGINT, SIGTERM and SIGHUP; everything that it started has ended then.
     """
     prepare_folder(options.folder)
     with _interruptible(), tempfile.TemporaryDirectory(prefix="polymux-demo-") as name:
@@ -74,32 +74,35 @@ class _Demo:
         models = self._folder / "models"
         link_repository(models)
         with Applications() as applications:
-            self._screen.step("Starting the server (polymux up) and three applications that will use models")
             for name in WORKLOADS:
                 applications.start(name, run_workload, name)
             with children.start_server(
                 self._socket, self._trace, self._options.devices, self._folder / "up.log"
             ) as server:
-                children.wait_for_server(server, self._socket, lambda: self._listen(applications, 0))
-                self._screen.step("Loading four models behind HTTP (polymux serve)")
+                with self._screen.step("Start the server, polymux up"):
+                    children.wait_for_server(server, self._socket, lambda: self._listen(applications, 0))
                 operator = self._run_on(server, models, applications)
-            self._screen.step("Checking every step of the numerical application against NumPy")
-            while not applications.ended(APPLICATION):
-                self._listen(applications)
+            with self._screen.step("Check the numerical application against NumPy"):
+                while not applications.ended(APPLICATION):
+                    self._listen(applications)
+                    self._screen.note(self._steps.note if self._steps else "")
             findings = [finding for found in applications.findings.values() for finding in found]
-        return self._tell(operator, findings)
+        with self._screen.step("Draw who ran where and when"):
+            return self._tell(operator, findings)
 
     def _run_on(self, server: children.Child, models: Path, applications: Applications) -> Operator:
         with children.start_front_end(models, self._socket, self._folder / "serve.log") as front_end:
             applications.start(APPLICATION, run_heat, str(self._socket), self._temperatures)
-            address = children.wait_for_front_end(front_end, lambda: self._listen(applications, 0))
-            self._screen.step("Computing what the models answer when run directly, to compare with")
-            while not applications.all_prepared:
-                self._listen(applications)
+            with self._screen.step("Load four models behind HTTP, polymux serve"):
+                address = children.wait_for_front_end(front_end, lambda: self._listen(applications, 0))
+            with self._screen.step("Compute what the models answer when run directly, to compare with"):
+                while not applications.all_prepared:
+                    self._listen(applications)
             period_s = max(_LEAST_PERIOD_S, self._options.seconds / (_MIGRATIONS + 1))
             operator = Operator(str(self._socket), period_s)
             with contextlib.closing(operator):
                 self._load(address, applications, operator, [server, front_end])
+            self._screen.say(f"{self._options.seconds:g} s of load are over; every answer has been compared")
         return operator
 
     def _load(
@@ -125,7 +128,6 @@ class _Demo:
         operator.look()
 
     def _tell(self, operator: Operator, findings: list[Finding]) -> tuple[Outcome, list[tuple[Path, str]]]:
-        self._screen.step("Drawing who ran where and when")
         timeline = read_timeline(
             self._trace, self._begin_ns, self._end_ns, operator.applications(), self._tally.answers
         )
@@ -166,13 +168,14 @@ class _Demo:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end the demo as Ctrl-C does."""
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

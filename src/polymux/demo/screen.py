@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -37,13 +38,27 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._status = console.status("")
         self._drawn_at = 0.0
-        self._line_at = time.monotonic()
+        self._line_at = 0.0
         self._busy = _Busy()
 
-    def step(self, text: str) -> None:
-        """Say in a line what is done next."""
-        self.console.print(f"[bold cyan]•[/] {text}")
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """Say what is done in the block, and after it how long that took."""
+        start = time.monotonic()
+        self._status.update(escape(text))
+        with self._status:
+            yield
+        self.say(f"{text} ({time.monotonic() - start:.1f} s)")
+
+    def say(self, text: str) -> None:
+        """Say that something is done."""
+        self.console.print(f"[green]✔[/] {escape(text)}")
+
+    def note(self, text: str) -> None:
+        """Say how far the present step is."""
+        self._status.update(escape(text))
 
     def show(
         self, done_s: float, total_s: float, tally: Tally, steps: Steps | None, operator: Operator
@@ -74,6 +89,7 @@ class Screen:
         )
 
     def __enter__(self) -> Self:
+        self._line_at = time.monotonic()
         self._live.start()
         return self
 
@@ -96,7 +112,9 @@ class _Busy:
         busy = {name: stream["busy_ns"] for name, stream in streams.items()}
         if self._before is not None and now_ns - self._before[0] > 0:
             elapsed = now_ns - self._before[0]
-            self._shares = {name: min(1.0, (busy[name] - self._before[1][name]) / elapsed) for name in busy}
+            self._shares = {
+                name: min(1.0, max(0.0, (busy[name] - self._before[1][name]) / elapsed)) for name in busy
+            }
         if self._before is None or now_ns != self._before[0]:
             self._before = (now_ns, busy)
         queues = {queue["id"]: queue["name"] for queue in status["queues"]}

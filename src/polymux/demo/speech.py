@@ -58,7 +58,7 @@ class Listener:
     Parameters
     ----------
     infer : Infer
-        Runs ``speech``.
+        Runs ``hear_speech``.
     """
 
     def __init__(self, infer: Infer) -> None:
@@ -69,7 +69,7 @@ class Listener:
     def hear(self, window: NDArray[np.float32]) -> bool:
         """Return whether a window, float32 (WINDOW,), has speech in it; one inference."""
         outputs = self._infer(
-            "speech",
+            "hear_speech",
             {
                 "input": np.concatenate([self._context, window])[np.newaxis],
                 "state": self._state,

@@ -14,6 +14,8 @@ from polymux.demo.outcome import Outcome
 
 __all__ = ["mebibytes", "print_summary"]
 
+_MARKS = {True: "[green]✔[/]", False: "[red]✘[/]", None: "·"}
+
 
 def print_summary(console: Console, outcome: Outcome, files: Sequence[tuple[Path, str]]) -> None:
     """Print what a run came to, and the files that it left (each with what it is)."""
@@ -97,8 +99,7 @@ def _findings_table(outcome: Outcome) -> Table:
     table = _table("Results")
     table.show_header = False
     for finding in outcome.findings:
-        mark = "[green]✔[/]" if finding.good else "[red]✘[/]"
-        table.add_row(mark, escape(finding.what), f"[bold]{escape(finding.result)}[/]")
+        table.add_row(_MARKS[finding.good], escape(finding.what), f"[bold]{escape(finding.result)}[/]")
     return table
 
 

@@ -17,6 +17,7 @@ __all__ = ["COPIES", "OTHER", "Arrow", "Lane", "Request", "Slice", "Timeline", "
 
 COPIES = "copies"
 OTHER = "other"
+_COPIES_FROM = 1000  # threads of the trace from here on are copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ class _Reader:
         return model or (APPLICATION if mine else OTHER)
 
     def _lane(self, event: Mapping[str, Any]) -> int:
-        return self._lane_of[event["pid"], event["tid"]]
+        return self._lane_of[_lane_key(event)]
 
     def _seconds(self, ts_us: float) -> float:
         return (ts_us * 1e3 - self._begin_ns) / 1e9
@@ -213,12 +214,21 @@ def _lanes(events: Sequence[Mapping[str, Any]]) -> list[Lane]:
         for event in events
         if event["ph"] == "M" and event["name"] == "process_name"
     }
-    threads = sorted(
-        (event["pid"], event["tid"], event["args"]["name"])
+    threads = {
+        _lane_key(event): COPIES if _is_copies(event) else str(event["args"]["name"])
         for event in events
         if event["ph"] == "M" and event["name"] == "thread_name"
-    )
-    return [Lane((process, thread), devices[process], name) for process, thread, name in threads]
+    }
+    return [Lane(key, devices[key[0]], name) for key, name in sorted(threads.items())]
+
+
+def _is_copies(event: Mapping[str, Any]) -> bool:
+    return bool(event["tid"] >= _COPIES_FROM)
+
+
+def _lane_key(event: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the lane of an event: copies into and out of a device's memory share one."""
+    return event["pid"], min(event["tid"], _COPIES_FROM)
 
 
 def _model(kernel: str) -> str | None:
