@@ -178,7 +178,8 @@ typedef struct polymux_kernel_call {
   uint32_t message_nbytes;
 } polymux_kernel_call;
 
-/* 0: done; anything else: failed, with a message. Must not keep the pointers. */
+/* 0: done; POLYMUX_BAD_ARGUMENT: the buffers or scalars do not fit, nothing was written; anything else: failed. With a
+ * message unless 0. Must not keep the pointers. */
 typedef int (*polymux_kernel_fn)(polymux_kernel_call*);
 
 /* A kernel library exports this and returns POLYMUX_KERNEL_ABI; the server refuses it otherwise. */

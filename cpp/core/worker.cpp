@@ -303,7 +303,8 @@ bool Worker::run_native(Bound& b, CheckedTask& task) {
   } else {
     message[sizeof(message) - 1] = '\0';
     if (message[0] == '\0') std::snprintf(message, sizeof(message), "native kernel %u returned %d", h.kernel, rc);
-    finish(b, h.sequence, h.kernel, POLYMUX_KERNEL_FAILED, message, std::strlen(message), start);
+    const auto status = rc == POLYMUX_BAD_ARGUMENT ? POLYMUX_BAD_ARGUMENT : POLYMUX_KERNEL_FAILED;
+    finish(b, h.sequence, h.kernel, status, message, std::strlen(message), start);
   }
   return true;
 }

@@ -38,7 +38,7 @@ POLYMUX_API int scale(polymux_kernel_call *call) {
   return 0;
 }
 POLYMUX_API int threads(polymux_kernel_call *call) { *(int32_t *)call->buffers[0].data = call->threads; return 0; }
-POLYMUX_API int refuse(polymux_kernel_call *call) { strcpy(call->message, "x is too short"); return 3; }
+POLYMUX_API int refuse(polymux_kernel_call *call) { strcpy(call->message, "x is too short"); return POLYMUX_BAD_ARGUMENT; }
 POLYMUX_API int refuse_silently(polymux_kernel_call *call) { (void)call; return 4; }
 """
 SCALE = KernelSpec("scale", (BufferParam("x"),), (BufferParam("y"),), (ScalarParam("a", DType.F32),))
@@ -85,14 +85,19 @@ def test_a_c_function_is_told_the_cores_of_its_share_if_it_uses_them(build: Buil
 
 
 @pytest.mark.parametrize(
-    ("symbol", "problem"),
-    [("refuse", "x is too short"), ("refuse_silently", "it returned 4 and said nothing")],
+    ("symbol", "status", "problem"),
+    [
+        ("refuse", TaskStatus.BAD_ARGUMENT, "x is too short"),
+        ("refuse_silently", TaskStatus.KERNEL_FAILED, "it returned 4 and said nothing"),
+    ],
 )
-def test_what_a_c_function_refuses_is_the_tasks_error(build: Build, symbol: str, problem: str) -> None:
+def test_what_a_c_function_refuses_is_the_tasks_error(
+    build: Build, symbol: str, status: TaskStatus, problem: str
+) -> None:
     device = opened("cpu")
     with pytest.raises(LaunchError, match=problem) as failure:
         Rig(device).run(KernelSpec("refusing"), NativeFunction(build(), symbol), [])
-    assert failure.value.code is TaskStatus.KERNEL_FAILED
+    assert failure.value.code is status
     device.close()
 
 

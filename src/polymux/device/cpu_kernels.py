@@ -89,7 +89,9 @@ class PreparedNative:
         dtypes = [int(operand.view.dtype) for operand in operands]
         code, message = self._caller(self.address, arrays, accesses, args, self._threads, dtypes)
         if code:
-            raise LaunchError(TaskStatus.KERNEL_FAILED, message or f"it returned {code} and said nothing")
+            refused = code == TaskStatus.BAD_ARGUMENT
+            status = TaskStatus.BAD_ARGUMENT if refused else TaskStatus.KERNEL_FAILED
+            raise LaunchError(status, message or f"it returned {code} and said nothing")
         return None
 
 
