@@ -86,8 +86,8 @@ _DPI = 100
 _ZOOM_S = 0.25
 """Shown before and after a migration."""
 _BAR_HEIGHT = 0.72
-_LEAST_WIDTH = 0.4  # points: a task of microseconds is to be seen too
-_COPY_WIDTH = 1.2  # copies are few
+# Least width of a bar, as a part of the axes' width: what takes microseconds is to be seen too. Copies are few.
+_LEAST_TASK, _LEAST_COPY = 0.0005, 0.0015
 
 
 def draw(timeline: Timeline, theme: Theme, path: Path, heading: str = "") -> None:
@@ -105,7 +105,7 @@ def draw(timeline: Timeline, theme: Theme, path: Path, heading: str = "") -> Non
     with mpl.rc_context(settings(theme)):
         figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, facecolor=theme.paper)
         FigureCanvasAgg(figure)
-        lanes = len(timeline.lanes)
+        lanes = max(1, len(timeline.lanes))
         whole, enlarged, latency = figure.subplots(
             3, 1, height_ratios=(lanes, lanes, 0.75 * lanes), gridspec_kw={"hspace": 0.42}
         )
@@ -126,18 +126,19 @@ def _draw_lanes(axes: Any, timeline: Timeline, theme: Theme, begin_s: float, end
         if sorted({other.device for other in timeline.lanes}).index(lane.device) % 2 == 0:
             axes.axhspan(index - 0.5, index + 0.5, color=theme.band, zorder=0, linewidth=0)
     for owner in timeline.owners():
+        least_s = (end_s - begin_s) * (_LEAST_COPY if owner == COPIES else _LEAST_TASK)
         for index in range(len(timeline.lanes)):
             spans = [
-                (piece.start_s, piece.end_s - piece.start_s)
+                (piece.start_s, max(least_s, piece.end_s - piece.start_s))
                 for piece in timeline.slices
                 if piece.owner == owner
                 and piece.lane == index
                 and piece.end_s >= begin_s
                 and piece.start_s <= end_s
             ]
-            place = (index - _BAR_HEIGHT / 2, _BAR_HEIGHT)
+            place, colour = (index - _BAR_HEIGHT / 2, _BAR_HEIGHT), theme.owners[owner]
             axes.broken_barh(
-                spans, place, facecolors=theme.owners[owner], linewidth=0, rasterized=True, zorder=2
+                spans, place, facecolors=colour, linewidth=0, snap=False, rasterized=True, zorder=2
             )
     for arrow in timeline.arrows:
         if begin_s <= arrow.at_s <= end_s:
@@ -145,7 +146,7 @@ def _draw_lanes(axes: Any, timeline: Timeline, theme: Theme, begin_s: float, end
     axes.set_yticks(
         range(len(timeline.lanes)), [_lane_name(lane.device, lane.name) for lane in timeline.lanes]
     )
-    axes.set_ylim(len(timeline.lanes) - 0.5, -0.5)
+    axes.set_ylim(max(1, len(timeline.lanes)) - 0.5, -0.5)
     axes.set_xlim(begin_s, end_s)
     axes.set_xlabel("time in s")
     axes.grid(axis="x", color=theme.faint, linewidth=0.5, zorder=1)

@@ -98,7 +98,7 @@ class _Demo:
             with self._screen.step("Compute what the models answer when run directly, to compare with"):
                 while not applications.all_prepared:
                     self._listen(applications)
-            period_s = max(_LEAST_PERIOD_S, self._options.seconds / (_MIGRATIONS + 1))
+            period_s = max(_LEAST_PERIOD_S, self._options.seconds / (_MIGRATIONS + 0.5))
             operator = Operator(str(self._socket), period_s)
             with contextlib.closing(operator):
                 self._load(address, applications, operator, [server, front_end])
