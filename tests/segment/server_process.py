@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,9 +69,11 @@ class ServerProcess:
         try:
             return self.process.wait(20)
         except subprocess.TimeoutExpired:
+            self.signal(signal.SIGUSR1)  # it writes what its threads do
+            time.sleep(0.5)
             self.process.kill()
             self.process.wait()
-            raise
+            raise AssertionError(f"the server does not end: {self.log.read_text()}") from None
         finally:
             self.process = None
 
@@ -99,8 +102,9 @@ class ServerProcess:
     def children(self) -> list[int]:
         found = []
         for task in os.listdir(f"/proc/{self.pid}/task"):
-            text = Path(f"/proc/{self.pid}/task/{task}/children").read_text()
-            found += [int(pid) for pid in text.split()]
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+                text = Path(f"/proc/{self.pid}/task/{task}/children").read_text()
+                found += [int(pid) for pid in text.split()]
         return found
 
     def rss_nbytes(self) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import os
 import resource
 import signal
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from polymux.policy import registry
 from polymux.server.config import Config, read_config
 from polymux.server.options import KernelsFile, RuntimeOptions
 from polymux.server.runtime import Runtime
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 _EPILOG = """\
 Devices:
@@ -117,19 +119,21 @@ def _merged(options: argparse.Namespace, configured: RuntimeOptions) -> RuntimeO
 
 
 def _serve(options: RuntimeOptions, path: Path) -> int:
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    # Blocked in all threads and waited for in this one: libraries of drivers install handlers of their own.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    faulthandler.enable()  # where a native kernel of the operator crashed
+    faulthandler.register(signal.SIGUSR1)  # what every thread does: kill -USR1
     _allow_many_descriptors()
-    runtime = Runtime(options, stop=ended.set)
+    runtime = Runtime(options, stop=lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
         runtime.start()
         runtime.listen(path)
         _print_banner(runtime, path)
-        ended.wait()
+        signal.sigwait(ENDING)
     except PolymuxError:
         runtime.close()
         raise
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for the tasks that run
     print("polymux ends", flush=True)
     if not runtime.close():

@@ -199,7 +199,7 @@ def main() -> None:
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _end_with(options.lifeline)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # the server blocks some of them
     with socket.socket(fileno=options.channel) as channel:
         memory = WorkerMemory(options.segment, options.segment_nbytes)
         try:
