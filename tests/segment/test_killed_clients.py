@@ -121,15 +121,14 @@ def test_fifty_clients_killed_in_all_states_leave_descriptors_threads_and_memory
 
     round_of(10)  # what is made once and kept: threads of pools, prepared kernels
     assert works(server)
+    until(settled, 20.0)
     before = (server.descriptors(), server.threads())
     rss_nbytes = server.rss_nbytes()
     round_of(50)
     assert works(server)
     until(lambda: (server.descriptors(), server.threads()) <= before, 10.0)
     assert server.rss_nbytes() - rss_nbytes < 8 << 20
-    maps = Path(f"/proc/{server.pid}/maps").read_text()
-    assert "polymux-segment" not in maps
-    assert "polymux-grant" not in maps
+    until(lambda: "polymux-" not in Path(f"/proc/{server.pid}/maps").read_text())  # segments and grants
 
 
 def test_a_client_stopped_in_the_middle_does_not_hold_up_the_others(server: ServerProcess) -> None:

@@ -170,8 +170,9 @@ def end_session(parts: Parts, session: Session) -> None:
     session.segment.close()
     for process in list(session.workers.values()):
         process.end()
-        parts.slow.submit(process.close)
+        parts.slow.submit(process, process.close)
     session.workers.clear()
+    session.kill_readers()
     for task_queue in list(session.queues.values()):
         parts.scheduler.close(task_queue, _nothing)
     parts.residency.forget_owner(session.owner)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
 from polymux.core.device_spec import AbsentDevice
+from polymux.core.errors import InvalidRequest
 from polymux.core.ids import SessionId
 from polymux.device.protocol import Device
 from polymux.server.accelerator import Accelerator, Machine
@@ -19,6 +19,7 @@ from polymux.server.request import Request
 from polymux.server.residency import Residency
 from polymux.server.scheduling import Scheduler
 from polymux.server.session import Session
+from polymux.server.slow_work import MAX_WAITING, SlowWork
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Parts:
 
     Notes
     -----
-    `sessions` is changed by the I/O thread only. `slow` runs what would hold that thread up.
+    `sessions` is changed by the I/O thread only. `slow` does what would hold that thread up.
     """
 
     options: RuntimeOptions
@@ -40,7 +41,7 @@ class Parts:
     grants: Grants
     scheduler: Scheduler
     accelerators: tuple[Accelerator, ...]
-    slow: ThreadPoolExecutor
+    slow: SlowWork
     stop: Callable[[], None]
     sessions: dict[SessionId, Session] = field(default_factory=dict)
     next_session: int = 1
@@ -48,7 +49,7 @@ class Parts:
     socket: str = ""
 
     def later(self, request: Request, work: Callable[[], None]) -> None:
-        """Do in a thread of its own what answers a request; a failure is its answer."""
+        """Do in a thread of the connection what answers a request; a failure is its answer."""
 
         def run() -> None:
             try:
@@ -56,4 +57,9 @@ class Parts:
             except Exception as error:
                 request.fail(error)
 
-        self.slow.submit(run)
+        if not self.slow.submit(request.caller, run):
+            request.fail(
+                InvalidRequest(
+                    f"{MAX_WAITING} requests of this connection wait already; wait for some answers"
+                )
+            )

@@ -14,6 +14,7 @@ PROTOCOL_VERSION = 1
 MAX_MESSAGE_NBYTES = 128 * 1024
 MAX_DESCRIPTORS = 4
 MAX_CARRIED_NBYTES = 64 << 20
+MAX_FIELDS = 64
 INLINE_NBYTES = 60_000
 """A longer message travels in a memfd: `carried N` is sent in its place, with the descriptor."""
 
@@ -61,6 +62,8 @@ def decode(data: bytes) -> Message:
     InvalidRequest
         Names the line that is wrong.
     """
+    if data.count(b"\n") > MAX_FIELDS:  # before millions of lines become objects
+        raise InvalidRequest(f"the message has more than {MAX_FIELDS} lines behind the first")
     try:
         lines = data.decode().split("\n")
     except UnicodeDecodeError as error:

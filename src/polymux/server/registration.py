@@ -20,6 +20,7 @@ from polymux.server.kernels import Kernel, Registration
 from polymux.server.parts import Parts
 from polymux.server.reactor import Client
 from polymux.server.request import Operation, Request
+from polymux.server.session import Session
 from polymux.server.worker_process import environment, identity
 
 MAX_CODE_CHARACTERS = 64 << 20
@@ -68,7 +69,7 @@ class _Registrations:
             found = spec
             if found is None:
                 assert model is not None
-                found = _signature(_client(request), request.text("name"), model)
+                found = _signature(session, request.text("name"), model)
             registration = Registration(found, pickled, model, sys_path, cwd)
             _answer(request, session.kernels.register(found, {}, {api: registration}))
 
@@ -161,23 +162,27 @@ def _unpickled(request: Request) -> Implementation:
     return implementation
 
 
-def _signature(client: Client, name: str, model: OnnxModel) -> KernelSpec:
-    """Read a model's inputs and outputs in a process with the client's rights."""
-    command = [sys.executable, "-m", "polymux.server.model_signature", model.path, name]
+def _signature(session: Session, name: str, model: OnnxModel) -> KernelSpec:
+    """Read a model's inputs and outputs in a process with the client's rights, which ends with the session."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "polymux.server.model_signature", model.path, name],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **identity(session.peer),
+    )
+    session.add_reader(process)
     try:
-        done = subprocess.run(
-            command,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SIGNATURE_TIMEOUT_S,
-            check=False,
-            **identity(client.peer),
-        )
+        output, complaint = process.communicate(timeout=SIGNATURE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
         raise InvalidRequest(f"{model.path} could not be read within {SIGNATURE_TIMEOUT_S:.0f} s") from None
-    if done.returncode != 0:
-        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+    finally:
+        session.remove_reader(process)
+    if process.returncode != 0:
+        reason = complaint.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise InvalidRequest(f"{model.path} cannot be read as a model: {reason[0]}")
-    return KernelSpec.from_text(done.stdout)
+    return KernelSpec.from_text(output)

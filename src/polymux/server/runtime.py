@@ -1,7 +1,7 @@
 """The runtime: all accelerators of a machine behind one set of threads; alone in a process, or inside an application.
 
-Threads: one for I/O, one for the scheduler, one per stream, one that ends the tasks of queues without a device, and a
-few for requests that take long.
+Threads: one for I/O, one for the scheduler, one per stream, one that ends the tasks of queues without a device, and one
+for each connection whose requests take long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import socket
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from polymux.core.device_spec import AbsentDevice
@@ -42,10 +41,10 @@ from polymux.server.residency import Residency
 from polymux.server.scheduling import Scheduler
 from polymux.server.session import TaskQueue
 from polymux.server.sharing_operations import sharing_operations
+from polymux.server.slow_work import SlowWork
 from polymux.server.tracing import Tracer
 from polymux.server.transfer import Transfer
 
-SLOW_THREADS = 4
 END_TIMEOUT_S = 5.0
 """How long the end of the runtime waits for a kernel that runs."""
 
@@ -161,7 +160,7 @@ class Runtime:
             accelerator.end()
         ended = all(accelerator.join(END_TIMEOUT_S) for accelerator in parts.accelerators)
         parts.scheduler.end()
-        parts.slow.shutdown(wait=ended, cancel_futures=not ended)
+        parts.slow.end(END_TIMEOUT_S if ended else 0.0)
         if self._tracer is not None:
             self._tracer.close()
         if ended:
@@ -211,7 +210,7 @@ class Runtime:
             Grants(residency),
             scheduler,
             tuple(accelerators),
-            ThreadPoolExecutor(SLOW_THREADS, thread_name_prefix="polymux-slow"),
+            SlowWork(),
             self._stop,
         )
 
@@ -244,6 +243,7 @@ class Runtime:
         self._reactor.drop_session(session)
 
     def _client_gone(self, client: Client) -> None:
+        self._parts.slow.forget(client)
         if client.session is not None:
             end_session(self._parts, client.session)
 

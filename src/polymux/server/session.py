@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,8 @@ class Session:
         self.foreign: dict[int, Foreign] = {}
         self.workers: dict[str, WorkerProcess] = {}
         self._foreign_lock = threading.Lock()
+        self._readers: set[subprocess.Popen[str]] = set()
+        self._readers_lock = threading.Lock()
 
     @property
     def ended(self) -> bool:
@@ -126,6 +129,24 @@ class Session:
             gone = [foreign for slot, foreign in known.items() if self.foreign.get(slot) != foreign]
             new = [foreign for slot, foreign in self.foreign.items() if known.get(slot) != foreign]
             return gone, [replace(foreign, fd=os.dup(foreign.fd)) for foreign in new]
+
+    def add_reader(self, process: subprocess.Popen[str]) -> None:
+        """Have a process that reads a file of the client killed when the client goes."""
+        with self._readers_lock:
+            self._readers.add(process)
+            if self.ended:
+                process.kill()
+
+    def remove_reader(self, process: subprocess.Popen[str]) -> None:
+        """Forget a process that has ended."""
+        with self._readers_lock:
+            self._readers.discard(process)
+
+    def kill_readers(self) -> None:
+        """Kill them; after `ended` is set."""
+        with self._readers_lock:
+            for process in self._readers:
+                process.kill()
 
     def close_descriptors(self) -> None:
         """Close what it keeps open besides the segment."""

@@ -93,3 +93,9 @@ def test_a_carried_message_that_is_shorter_than_announced_is_refused() -> None:
 def test_a_number_out_of_range_is_refused_with_the_range(text: str | None) -> None:
     with pytest.raises(InvalidRequest, match="from 0 to 10"):
         parse_int("slot", text, 0, 10)
+
+
+def test_a_message_of_many_lines_is_refused_whatever_they_say() -> None:
+    with pytest.raises(InvalidRequest, match="more than 64 lines"):
+        decode(b"status" + b"\n\xff" * 65)
+    assert len(decode(b"status" + b"".join(b"\nk%d v" % n for n in range(64))).fields) == 64

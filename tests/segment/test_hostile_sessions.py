@@ -1,0 +1,165 @@
+"""A hostile client with a live session: it gets an error or is dropped, and the others get right answers meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polymux.segment import queue_nbytes, slots_in_queue
+from tests.segment.raw_peer import HEADER, LAYOUT, REFERENCE, DroppedError, RawPeer
+from tests.segment.server_process import ServerProcess, until
+
+KERNELS = Path(__file__).with_name("kernels_of_operator.py")
+DEVICES = ("cpu:0", "cpu:1")
+ROUNDS = 150
+"""Sessions of noise, each of `BURSTS` fillings of a ring of 64 tasks."""
+BURSTS = 6
+SAXPY_ARGUMENTS = np.array(2.0).tobytes()
+Noise = Callable[[RawPeer, np.random.Generator], None]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    devices = ("--device", "cpu", "--device", "cpu:0,memory_nbytes=4MiB,streams=1")
+    with ServerProcess(tmp_path_factory.mktemp("server"), *devices, "--kernels", str(KERNELS)) as made:
+        yield made
+
+
+class Bystander:
+    """A client that computes on every device until told to stop, and remembers what was wrong."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._stop = threading.Event()
+        self.right = 0
+        self.wrong: list[str] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Bystander:
+        self._thread.start()
+        until(lambda: self.right > 0 or bool(self.wrong), 60)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._server.connect("bystander") as client:
+                queues = [client.queue(device=device) for device in ("cpu:0", "cpu:1")]
+                number = 0
+                while not self._stop.is_set():
+                    number += 1
+                    for queue in queues:
+                        x, y = queue.array(np.full(500, number, "f8")), queue.zeros(500, "f8")
+                        queue.submit("double", [x], [y])
+                        queue.submit("saxpy", [y, y], [y], a=3.0).wait(60)
+                        if not (y.numpy() == 8 * number).all():
+                            self.wrong.append(f"{queue.name}: {y.numpy()[:4]} for {number}")
+                    self.right += 1
+        except Exception as error:
+            self.wrong.append(repr(error))
+
+
+def tasks_of(server: ServerProcess) -> int:
+    """Count the tasks that the server has completed."""
+    return sum(stream["tasks"] for device in server.status()["devices"] for stream in device["streams"])
+
+
+def write_table(peer: RawPeer, random: np.random.Generator) -> None:
+    """Write eight entries of the buffer table, most of them with something wrong."""
+    for slot in range(8):
+        peer.buffer(slot, peer.free + 4096 * slot, 4096, [512], dtype=11)
+        entry = LAYOUT["table_offset"] + slot * LAYOUT["buffer_entry_nbytes"]
+        for at in random.integers(0, 96, random.integers(0, 4)):
+            peer.bytes[entry + at] = random.integers(0, 256)
+
+
+def nearly_right(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
+    """Submit tasks of real kernels with a few wrong bytes."""
+    write_table(peer, random)
+    for _ in range(peer.capacity):
+        refs = [
+            (int(random.integers(0, 9)), 0, int(random.integers(1, 4))) for _ in range(random.integers(0, 5))
+        ]
+        arguments = SAXPY_ARGUMENTS if random.random() < 0.5 else random.bytes(int(random.integers(0, 64)))
+        data = bytearray(peer.task(int(random.choice(kernels)), refs, arguments))
+        for at in random.integers(0, len(data), random.integers(0, 3)):
+            data[at] = random.integers(0, 256)
+        peer.submit(bytes(data))
+
+
+def pure_noise(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
+    """Fill the ring with noise, with right sequence numbers so that the checks behind them are reached."""
+    write_table(peer, random)
+    for _ in range(peer.capacity):
+        data = bytearray(random.bytes(LAYOUT["task_slot_nbytes"]))
+        count = int(random.integers(0, 20))
+        header = HEADER.pack(
+            int(random.choice(kernels)), *(int(n) for n in random.integers(0, 300, 1)), count, 0, peer.tail + 1,
+            *(int(n) for n in random.integers(0, 100, 5)),
+        )  # fmt: skip
+        data[: len(header)] = header
+        for i in range(min(count, 16)):
+            at = HEADER.size + REFERENCE.size * i
+            data[at : at + REFERENCE.size] = REFERENCE.pack(*(int(n) for n in random.integers(0, 10, 3)), 0)
+        peer.submit(bytes(data))
+
+
+def noise_everywhere(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
+    """Write noise over a page's worth of the segment's header, the queue's header, or the whole ring."""
+    begin, nbytes = (
+        (0, 4096),
+        (peer.region, 512),
+        (peer.region, slots_in_queue(peer.capacity)),
+        (peer.region, queue_nbytes(peer.capacity)),
+    )[random.integers(0, 4)]
+    for at in random.integers(0, nbytes, 1 + int(random.integers(0, nbytes))):
+        peer.bytes[begin + at] = random.integers(0, 256)
+    peer.ring()
+
+
+def tail_jumps(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
+    """Publish a tail that was never submitted."""
+    peer.publish(int(random.integers(0, 2**63)) if random.random() < 0.5 else peer.tail - 1)
+
+
+NOISES = (nearly_right, nearly_right, pure_noise, pure_noise, noise_everywhere, tail_jumps)
+
+
+def session_of_noise(server: ServerProcess, random: np.random.Generator) -> bool:
+    """Connect, make noise, and go without a word; whether the server dropped the connection."""
+    with RawPeer(str(server.socket)) as peer:
+        peer.hello()
+        peer.open_queue(device=DEVICES[random.integers(0, len(DEVICES))])
+        kernels = [peer.kernel_id(name) for name in ("noop", "saxpy", "double", "copy", "reduce", "half")] + [
+            0,
+            1,
+        ]
+        try:
+            for _ in range(BURSTS):
+                NOISES[random.integers(0, len(NOISES))](peer, random, kernels)
+                peer.ask("status")  # waits a little, and notices when the server has had enough
+        except DroppedError:
+            return True
+    return False
+
+
+def test_noise_in_ring_table_and_headers_of_a_live_session_hurts_nobody_else(server: ServerProcess) -> None:
+    random = np.random.default_rng(20261201)
+    with Bystander(server) as bystander:
+        session_of_noise(server, random)
+        before = tasks_of(server)
+        dropped = sum(session_of_noise(server, random) for _ in range(ROUNDS))
+        seen = bystander.right
+        until(lambda: bystander.right > seen + 1 or bool(bystander.wrong), 60)
+        assert tasks_of(server) - before > 10_000
+    assert bystander.wrong == []
+    assert 0 < dropped < ROUNDS
+    until(lambda: not server.status()["applications"])
+    assert all(device["used_nbytes"] == 0 for device in server.status()["devices"])
