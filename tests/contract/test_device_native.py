@@ -38,7 +38,10 @@ POLYMUX_API int scale(polymux_kernel_call *call) {
   return 0;
 }
 POLYMUX_API int threads(polymux_kernel_call *call) { *(int32_t *)call->buffers[0].data = call->threads; return 0; }
-POLYMUX_API int refuse(polymux_kernel_call *call) { strcpy(call->message, "x is too short"); return POLYMUX_BAD_ARGUMENT; }
+POLYMUX_API int refuse(polymux_kernel_call *call) {
+  strcpy(call->message, "x is too short");
+  return POLYMUX_BAD_ARGUMENT;
+}
 POLYMUX_API int refuse_silently(polymux_kernel_call *call) { (void)call; return 4; }
 """
 SCALE = KernelSpec("scale", (BufferParam("x"),), (BufferParam("y"),), (ScalarParam("a", DType.F32),))
