@@ -81,7 +81,8 @@ class _Demo:
             ) as server:
                 with self._screen.step("Start the server, polymux up"):
                     children.wait_for_server(server, self._socket, lambda: self._listen(applications, 0))
-                operator = self._run_on(server, models, applications)
+                with _blamed_first(server):
+                    operator = self._run_on(server, models, applications)
             with self._screen.step("Check the numerical application against NumPy"):
                 while not applications.ended(APPLICATION):
                     self._listen(applications)
@@ -164,6 +165,17 @@ class _Demo:
         elif isinstance(message, Steps):
             self._steps = message
             self._longest_ns = max(self._longest_ns, message.longest_ns)
+
+
+@contextlib.contextmanager
+def _blamed_first(server: children.Child) -> Iterator[None]:
+    """Tell that the server has ended, if it has, rather than what that did to the others."""
+    try:
+        yield
+    except DemoFailed:
+        time.sleep(_LISTEN_S)
+        server.check()
+        raise
 
 
 @contextlib.contextmanager
