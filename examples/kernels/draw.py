@@ -16,7 +16,7 @@ SHADES = " .:-=+*#%@"
 
 def main(device: str | None = None) -> None:
     with polymux.connect(name="mandelbrot") as client, client.queue(device=device) as queue:
-        image = queue.empty((32, 96), "i4")
+        image = queue.empty((71, 96), "i4")
         queue.submit("mandelbrot", [], [image], left=-2.2, top=-1.2, step=0.034, limit=200).wait(timeout=60)
         # A character is twice as high as wide: every second row.
         for row in image.numpy()[::2]:
