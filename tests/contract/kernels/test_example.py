@@ -29,8 +29,12 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_the_example_draws_the_same_picture_on_all_devices(environment: dict[str, str]) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", "polymux.cli", "kernels", "mandelbrot"],
-        env=environment, check=True, capture_output=True, text=True, timeout=60,
-    ).stdout  # fmt: skip
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
     assert "stay within |z| <= 2" in shown
     pictures = [
         subprocess.run(
@@ -41,7 +45,7 @@ def test_the_example_draws_the_same_picture_on_all_devices(environment: dict[str
             capture_output=True,
             text=True,
             timeout=60,
-        ).stdout  # fmt: skip
+        ).stdout
         for device in ([], ["cpu:0"], *([["opencl:0"]] if "opencl:0" in shown else []))
     ]
     assert len(set(pictures)) == 1
