@@ -285,14 +285,8 @@ bool Worker::run_native(Bound& b, CheckedTask& task) {
   polymux_kernel_buffer buffers[POLYMUX_MAX_BUFFERS];
   for (uint32_t i = 0; i < h.n_buffers; ++i) {
     const CheckedRef& r = task.refs[i];
-    polymux_kernel_buffer& k = buffers[i];
-    k.data = b.segment->base() + r.offset;
-    k.nbytes = r.nbytes;
-    k.dtype = r.dtype;
-    k.access = r.access;
-    k.ndim = r.ndim;
-    k.reserved = 0;
-    for (int32_t d = 0; d < r.ndim; ++d) k.shape[d] = r.shape[d];
+    buffers[i] = {b.segment->base() + r.offset, r.nbytes, r.dtype, r.access, r.ndim, 0, {}};
+    for (int32_t d = 0; d < r.ndim; ++d) buffers[i].shape[d] = r.shape[d];
   }
   char message[kErrorTextBytes];
   const int rc = call_kernel(kernel->function, buffers, h.n_buffers, task.arguments, h.arguments_nbytes, threads_,
