@@ -62,6 +62,12 @@ class _AdminOperations:
         owns = request.caller.session is not None and task_queue.session is request.caller.session
         if not owns:
             self._check_operator(request, "move queues of other applications")
+        event = MigrateRequested(task_queue.id, DeviceId(device), 0)
+        self._parts.later(request, lambda: self._migrate(request, task_queue, event))
+
+    def _migrate(self, request: Request, queue: TaskQueue, event: MigrateRequested) -> None:
+        location = self._parts.machine.locations.get(event.device)
+        elsewhere = {slot for slot, _, _, where in _pending_refs(queue) if where != location}
         start_ns = monotonic_ns()
 
         def answered(ok: bool, message: str) -> None:
@@ -69,33 +75,26 @@ class _AdminOperations:
             if not ok:
                 request.fail(InvalidRequest(message))
                 return
-            self._parts.later(request, lambda: self._report(request, task_queue, device, message, elapsed_ns))
+            refs = _pending_refs(queue)
+            follow = {slot: nbytes for slot, _, nbytes, at in refs if at != location or slot in elsewhere}
+            fields = {
+                "message": message,
+                "elapsed_ns": elapsed_ns,
+                "pending": _pending(queue),
+                "nbytes": sum(follow.values()),
+                "buffers": len(follow),
+            }
+            request.answer(fields)
 
-        event = MigrateRequested(task_queue.id, DeviceId(device), 0)
-        self._parts.scheduler.ask_to_migrate(event, answered)
+        self._parts.scheduler.ask_to_migrate(
+            event, lambda ok, message: self._parts.later(request, lambda: answered(ok, message))
+        )
 
     def down(self, request: Request) -> None:
         """Stop the server."""
         self._check_operator(request, "stop the server")
         self._parts.stop()
         request.answer({"pid": os.getpid()})
-
-    def _report(self, request: Request, queue: TaskQueue, device: str, message: str, elapsed_ns: int) -> None:
-        location = self._parts.machine.locations[DeviceId(device)]
-        try:
-            pending = queue.session.segment.pending(queue.index)
-            refs = queue.session.segment.pending_refs(queue.index)
-        except SegmentError:
-            pending, refs = 0, []
-        to_move = {slot: nbytes for slot, _, nbytes, where in refs if where != location}
-        fields = {
-            "message": message,
-            "elapsed_ns": elapsed_ns,
-            "pending": pending,
-            "nbytes": sum(to_move.values()),
-            "buffers": len(to_move),
-        }
-        request.answer(fields)
 
     def _with_snapshot(self, request: Request, describe: Describe) -> None:
         parts = self._parts
@@ -120,3 +119,17 @@ class _AdminOperations:
         assert isinstance(client, Client)
         if client.peer.uid not in (0, os.getuid()):
             raise PermissionDenied(f"user {client.peer.uid} may not {what}; ask user {os.getuid()} or root")
+
+
+def _pending(queue: TaskQueue) -> int:
+    try:
+        return queue.session.segment.pending(queue.index)
+    except SegmentError:  # closed meanwhile
+        return 0
+
+
+def _pending_refs(queue: TaskQueue) -> list[tuple[int, int, int, int]]:
+    try:
+        return queue.session.segment.pending_refs(queue.index)
+    except SegmentError:
+        return []
