@@ -15,8 +15,49 @@ from tests.segment.raw_peer import DroppedError, RawPeer
 from tests.segment.server_process import ServerProcess, until
 
 MESSAGES = 20_000
-OPERATIONS = ["hello", "queue_open", "queue_close", "kernel", "register", "unregister", "release", "export", "import", "import_info", "revoke", "unshare", "status", "devices", "kernels", "migrate", "nothing"]
-KEYS = ["id", "version", "layout", "name", "segment_nbytes", "offset", "capacity", "priority", "device", "index", "spec", "api", "isolate", "implementation", "path", "options", "sys_path", "cwd", "slot", "generation", "token", "queue"]
+OPERATIONS = [
+    "hello",
+    "queue_open",
+    "queue_close",
+    "kernel",
+    "register",
+    "unregister",
+    "release",
+    "export",
+    "import",
+    "import_info",
+    "revoke",
+    "unshare",
+    "status",
+    "devices",
+    "kernels",
+    "migrate",
+    "nothing",
+]
+KEYS = [
+    "id",
+    "version",
+    "layout",
+    "name",
+    "segment_nbytes",
+    "offset",
+    "capacity",
+    "priority",
+    "device",
+    "index",
+    "spec",
+    "api",
+    "isolate",
+    "implementation",
+    "path",
+    "options",
+    "sys_path",
+    "cwd",
+    "slot",
+    "generation",
+    "token",
+    "queue",
+]
 SPEC = KernelSpec("k", (BufferParam("x"),), (BufferParam("y"),)).to_text()
 VALUES = [
     "",
