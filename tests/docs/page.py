@@ -26,7 +26,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
-_COMMAND_TIMEOUT_S = 300
+_COMMAND_TIMEOUT_S = 120
 RUNTIME_FOLDER = ".runtime"
 
 
