@@ -7,6 +7,7 @@ ends with the channel.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import mmap
 import os
@@ -28,6 +29,7 @@ from polymux.core.device_spec import Share
 from polymux.core.dtype import DType
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.core.implementation import Implementation
+from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import Access, BufferView
 from polymux.device.host_arrays import typed
@@ -159,7 +161,8 @@ def _outcome(work: Any) -> dict[str, Any]:
 
 def _load(source: Registration | OperatorKernel) -> Implementation:
     if isinstance(source, OperatorKernel):
-        table = load_kernels(source.files)
+        # the server has the models' specs; here only the implementation is of use
+        table = load_kernels(source.files, model_spec=lambda _path, name, doc: KernelSpec(name, doc=doc))
         return table.implementations(source.spec.name)[source.api]
     sys.path[:] = [*source.sys_path, *(path for path in sys.path if path not in source.sys_path)]
     if source.cwd and Path(source.cwd).is_dir():
@@ -189,6 +192,13 @@ def _end_with(lifeline: int) -> None:
         os._exit(1)  # it has closed already
 
 
+def _limit_memory(nbytes: int) -> None:
+    """Let allocations beyond a size fail here, and have the system end this process before any other when it runs out."""
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def main() -> None:
     """Run as ``python -m polymux.server.worker_main``."""
     parser = argparse.ArgumentParser(description="A worker process of a Polymux server; not started by hand.")
@@ -196,8 +206,10 @@ def main() -> None:
     parser.add_argument("--lifeline", type=int, required=True)
     parser.add_argument("--segment", type=int, required=True)
     parser.add_argument("--segment-nbytes", type=int, required=True)
+    parser.add_argument("--memory-nbytes", type=int, required=True)
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_memory(options.memory_nbytes)
     _end_with(options.lifeline)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # the server blocks some of them
     with socket.socket(fileno=options.channel) as channel:
