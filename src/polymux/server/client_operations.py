@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 from time import monotonic_ns
 
-from polymux.core.errors import InvalidRequest, PermissionDenied, ProtocolMismatch
+from polymux.core.errors import InvalidRequest, ProtocolMismatch
 from polymux.core.ids import DeviceId, SessionId
 from polymux.segment import LAYOUT_VERSION, PROTOCOL_VERSION, Segment, SegmentError
 from polymux.server.kernels import SessionKernels
@@ -46,7 +46,6 @@ class _ClientOperations:
             raise InvalidRequest("this connection has a session already; open another one")
         _check_version("protocol version", request.text("version"), PROTOCOL_VERSION)
         _check_version("segment layout", request.text("layout", str(LAYOUT_VERSION)), LAYOUT_VERSION)
-        self._check_uid(client.peer.uid)
         limits = self._parts.options.limits
         if len(self._parts.sessions) >= limits.max_clients:
             raise InvalidRequest(
@@ -136,13 +135,6 @@ class _ClientOperations:
 
         self._parts.later(request, wait)
 
-    def _check_uid(self, uid: int) -> None:
-        if uid not in (0, os.getuid(), *self._parts.options.allow_uids):
-            raise PermissionDenied(
-                f"user {uid} may not use the server of user {os.getuid()}; its operator can allow that with"
-                f" allow_uids = [{uid}] in the configuration"
-            )
-
     def _new_session(self, client: Client, name: str, nbytes: int) -> Session:
         try:
             segment = Segment(nbytes)
@@ -151,7 +143,8 @@ class _ClientOperations:
         session_id = SessionId(self._parts.next_session)
         self._parts.next_session += 1
         kernels = SessionKernels(self._parts.directory)
-        session = Session(session_id, name, client.peer, segment, kernels)
+        limit_nbytes = self._parts.options.limits.worker_nbytes
+        session = Session(session_id, name, client.peer, segment, kernels, limit_nbytes)
         self._parts.sessions[session_id] = session
         client.session = session
         return session

@@ -16,6 +16,7 @@ from polymux.server.options import MAX_CLIENTS, KernelsFile, Limits, RuntimeOpti
 _KEYS = ("socket", *(field.name for field in fields(RuntimeOptions)))
 _LIMITS = tuple(field.name for field in fields(Limits))
 MIN_SEGMENT_NBYTES = 32 << 20
+MIN_WORKER_NBYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,19 @@ class _Reader:
         clients = table.get("max_clients", standard.max_clients)
         if not isinstance(clients, int) or isinstance(clients, bool) or not 1 <= clients <= MAX_CLIENTS:
             raise self._bad("limits.max_clients", clients, f"give a whole number from 1 to {MAX_CLIENTS}")
-        return Limits(usual, most, clients)
+        worker = self._nbytes(table, "worker_nbytes", standard.worker_nbytes, MIN_WORKER_NBYTES)
+        return Limits(usual, most, clients, worker)
 
-    def _nbytes(self, table: Mapping[str, Any], key: str, standard: int) -> int:
+    def _nbytes(
+        self, table: Mapping[str, Any], key: str, standard: int, lowest: int = MIN_SEGMENT_NBYTES
+    ) -> int:
         value = table.get(key, standard)
         try:
             nbytes = parse_nbytes(value) if isinstance(value, str) else value
         except ValueError:
             nbytes = None
-        if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < MIN_SEGMENT_NBYTES:
-            remedy = f'give {MIN_SEGMENT_NBYTES} bytes or more, as a number or a text such as "2 GiB"'
+        if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < lowest:
+            remedy = f'give {lowest} bytes or more, as a number or a text such as "2 GiB"'
             raise self._bad(f"limits.{key}", value, remedy)
         return nbytes
 

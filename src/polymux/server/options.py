@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from polymux.device.own_memory import host_memory_nbytes
 from polymux.policy import registry
 
 MAX_CLIENTS = 120
@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def _half_of_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return host_memory_nbytes() // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,15 @@ class Limits:
         Most that it gets when it does; by default half of the machine's memory.
     max_clients : int
         Sessions at a time, 1 to `MAX_CLIENTS`.
+    worker_nbytes : int
+        Most memory of its own that a worker process for isolated kernels may take, besides the segment, in bytes; by
+        default half of the machine's memory.
     """
 
     segment_nbytes: int = GIB
     max_segment_nbytes: int = field(default_factory=_half_of_memory)
     max_clients: int = MAX_CLIENTS
+    worker_nbytes: int = field(default_factory=_half_of_memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.server.connection import Peer
 from polymux.server.protocol import Message, parse_int
 from polymux.server.session import Session
 
 
 class Caller(Protocol):
     """Who asks: a connection, and its session once it has said hello."""
+
+    @property
+    def peer(self) -> Peer:
+        """Who it is, as the system says."""
 
     @property
     def session(self) -> Session | None:

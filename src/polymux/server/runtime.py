@@ -7,13 +7,14 @@ for each connection whose requests take long.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from polymux.core.device_spec import AbsentDevice
-from polymux.core.errors import InvalidRequest
+from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.core.event import DeviceAdded
 from polymux.core.ids import SessionId, StreamId
 from polymux.device.blas import hold_blas_threads
@@ -36,7 +37,7 @@ from polymux.server.parts import Parts
 from polymux.server.reactor import Client, Reactor
 from polymux.server.recording import Recorder
 from polymux.server.registration import registration_operations
-from polymux.server.request import Operation
+from polymux.server.request import Operation, Request
 from polymux.server.residency import Residency
 from polymux.server.scheduling import Scheduler
 from polymux.server.session import TaskQueue
@@ -267,12 +268,29 @@ def _close(runtime: Runtime) -> None:
 
 
 def _operations(parts: Parts) -> dict[str, Operation]:
-    return {
+    operations = {
         **client_operations(parts),
         **registration_operations(parts),
         **sharing_operations(parts),
         **admin_operations(parts),
     }
+    allowed = frozenset((0, os.getuid(), *parts.options.allow_uids))
+    return {name: _admitting(allowed, operation) for name, operation in operations.items()}
+
+
+def _admitting(allowed: frozenset[int], operation: Operation) -> Operation:
+    """Let an operation be asked for by allowed users only."""
+
+    def carry_out(request: Request) -> None:
+        uid = request.caller.peer.uid
+        if uid not in allowed:
+            raise PermissionDenied(
+                f"user {uid} may not use the server of user {os.getuid()}; its operator can allow that with"
+                f" allow_uids = [{uid}] in the configuration"
+            )
+        operation(request)
+
+    return carry_out
 
 
 def _wish(scheduler: Scheduler) -> Wish:

@@ -72,16 +72,25 @@ class Session:
     segment : Segment
         Made for it.
     kernels : SessionKernels
+    worker_nbytes : int
+        Memory that each of its worker processes may take.
     """
 
     def __init__(
-        self, id: SessionId, name: str, peer: Peer, segment: Segment, kernels: SessionKernels
+        self,
+        id: SessionId,
+        name: str,
+        peer: Peer,
+        segment: Segment,
+        kernels: SessionKernels,
+        worker_nbytes: int,
     ) -> None:
         self.id = id
         self.name = name
         self.peer = peer
         self.segment = segment
         self.kernels = kernels
+        self.worker_nbytes = worker_nbytes
         self.owner = Owner(id, f"{name!r} (session {id})")
         self.queues: dict[int, TaskQueue] = {}
         self.tokens: dict[tuple[int, int], str] = {}

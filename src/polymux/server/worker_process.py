@@ -151,6 +151,7 @@ class WorkerProcess:
         for name, fd in zip(names, fds, strict=True):
             command += [name, str(fd)]
         command += ["--segment-nbytes", str(segment.nbytes)]
+        command += ["--memory-nbytes", str(self._session.worker_nbytes)]
         try:
             with self._lock:
                 if self._ended:
