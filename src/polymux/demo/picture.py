@@ -87,7 +87,7 @@ _ZOOM_S = 0.25
 """Shown before and after a migration."""
 _BAR_HEIGHT = 0.72
 # Least width of a bar, as a part of the axes' width: what takes microseconds is to be seen too. Copies are few.
-_LEAST_TASK, _LEAST_COPY = 0.0005, 0.0015
+_LEAST_TASK, _LEAST_COPY = 0.0002, 0.0015
 
 
 def draw(timeline: Timeline, theme: Theme, path: Path, heading: str = "") -> None:
