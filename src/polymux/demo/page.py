@@ -25,7 +25,8 @@ body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sa
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 p { max-width: 75ch; } .dim { color: var(--dim); } .good { color: var(--good); } .bad { color: var(--bad); }
 .verdict { font-weight: 600; font-size: 1.1rem; }
-table { border-collapse: collapse; } .wide td, .wide th { white-space: nowrap; } th, td { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
+table { border-collapse: collapse; } .wide td, .wide th { white-space: nowrap; }
+th, td { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top; }
 th { font-weight: 600; border-bottom: 1px solid var(--line); } .number { text-align: right; }
 figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
 .wide { overflow-x: auto; } code { font-size: .95em; }
