@@ -56,8 +56,8 @@ class FailingDevice(CpuDevice):
 
     faults = Faults()
 
-    def open_stream(self, share: Share = Share()) -> Any:
-        return FailingStream(super().open_stream(share), self.faults)
+    def open_stream(self, share: Share | None = None) -> Any:
+        return FailingStream(super().open_stream(share or Share()), self.faults)
 
 
 def driver_error() -> None:
