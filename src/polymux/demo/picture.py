@@ -78,7 +78,7 @@ _NAMES = {
     "name_file_type": "naming file types",
     "hear_speech": "hearing speech",
     COPIES: "copying data to and from a device",
-    OTHER: "other",
+    OTHER: "other, such as bringing results home",
 }
 _TITLE = "Who ran where and when: four models over HTTP, and an application that moves between devices"
 _SIZE_INCHES = (14.0, 9.0)
