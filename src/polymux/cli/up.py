@@ -40,6 +40,7 @@ What is given here goes before what the configuration file says:
   allow_uids = [1000]                   trace = "trace.json"        record = "run.jsonl"
   [limits]
   segment_nbytes = "1 GiB"              max_segment_nbytes = "8 GiB"        max_clients = 120
+  worker_nbytes = "4 GiB"
 """
 
 

@@ -41,6 +41,9 @@ from polymux.server.arguments import Ref
 from polymux.server.kernels import OperatorKernel, Registration
 from polymux.server.worker_channel import ChannelClosedError, receive_order, send_answer
 
+MAX_MESSAGE_CHARACTERS = 2000
+"""Of an error; more does not fit a task's completion."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -154,9 +157,12 @@ def _outcome(work: Any) -> dict[str, Any]:
     try:
         return {"status": TaskStatus.OK, "shapes": work()}
     except LaunchError as error:
-        return {"status": error.code, "message": error.message}
+        return {"status": error.code, "message": error.message[:MAX_MESSAGE_CHARACTERS]}
     except BaseException as error:  # an application's code may raise anything, also SystemExit
-        return {"status": TaskStatus.KERNEL_FAILED, "message": f"{type(error).__name__}: {error}"}
+        return {
+            "status": TaskStatus.KERNEL_FAILED,
+            "message": f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS],
+        }
 
 
 def _load(source: Registration | OperatorKernel) -> Implementation:
@@ -193,8 +199,10 @@ def _end_with(lifeline: int) -> None:
 
 
 def _limit_memory(nbytes: int) -> None:
-    """Let allocations beyond a size fail here, and have the system end this process before any other when it runs out."""
-    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+    """Let allocations beyond a size fail here, and have this process be the first that the system ends for memory."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    least = nbytes if most == resource.RLIM_INFINITY else min(nbytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (least, least))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

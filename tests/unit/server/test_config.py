@@ -39,6 +39,7 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
             segment_nbytes = "64 MiB"
             max_segment_nbytes = 1073741824
             max_clients = 7
+            worker_nbytes = "1 GiB"
             """,
         )
     )
@@ -50,7 +51,7 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
     assert runtime.allow_uids == (1000, 1001)
     assert (runtime.trace, runtime.record) == (tmp_path / "t.json", Path("/abs/r.jsonl"))
     assert (runtime.limits.segment_nbytes, runtime.limits.max_segment_nbytes) == (64 << 20, 1 << 30)
-    assert runtime.limits.max_clients == 7
+    assert (runtime.limits.max_clients, runtime.limits.worker_nbytes) == (7, 1 << 30)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
         ("[limits]\nmax_clients = 0", "limits.max_clients", "1 to 120"),
         ("[limits]\nsegment_nbytes = 'much'", "limits.segment_nbytes", "GiB"),
         ("[limits]\nsegment_nbytes = 1", "limits.segment_nbytes", "or more"),
+        ("[limits]\nworker_nbytes = '64 MiB'", "limits.worker_nbytes", "536870912 bytes or more"),
         (
             "[limits]\nmax_segment_nbytes='64 MiB'\nsegment_nbytes='65 MiB'",
             "limits.segment_nbytes",
