@@ -16,8 +16,6 @@ from polymux.server.residency import Residency
 from polymux.server.session import Session
 
 PAGE_NBYTES = 4096
-MAX_GRANTS = 4096
-"""Of one session."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +57,7 @@ class Grants:
                 f"buffer {slot} ({nbytes} bytes at {offset}) is not on pages of its own;"
                 " allocate it with shareable=True"
             )
+        session.check_shareable(slot, offset, nbytes)
         home = session.home(slot, generation, offset)
         self._residency.acquire(HOST, [Want(home, nbytes, READ)])
         fd = _sealed_copy(session, offset, nbytes)
@@ -96,12 +95,13 @@ class Grants:
             grant = self.find(token)
             if offset % PAGE_NBYTES:
                 raise InvalidRequest(f"offset {offset} is not the beginning of a page")
+            session.check_shareable(slot, offset, grant.nbytes)
             try:
                 session.segment.map_foreign(offset, grant.nbytes, grant.fd)
             except SegmentError as error:
                 raise InvalidRequest(str(error)) from None
             home = session.home(slot, generation, offset)
-            grant.homes = [other for other in grant.homes if not other.owner.ended]
+            grant.homes = [other for other in grant.homes if self._residency.is_shared(other)]
             if not any(self._residency.join(other, home) for other in grant.homes):
                 session.segment.unmap_foreign(offset, grant.nbytes)
                 raise InvalidRequest(f"the buffer of token {token[:40]!r} is gone")
@@ -164,8 +164,6 @@ class Grants:
             foreign = session.foreign.get(slot)
             if foreign is not None and foreign.generation == generation:
                 raise InvalidRequest(f"buffer {slot} was imported or revoked; it cannot be exported (again)")
-            if len(session.tokens) >= MAX_GRANTS:
-                raise InvalidRequest(f"this session has {MAX_GRANTS} grants; revoke some first")
             return None
 
     def _enter(self, session: Session, grant: Grant) -> Grant:
@@ -174,6 +172,7 @@ class Grants:
         key = (home.slot, home.generation)
         if key in session.tokens:  # two threads of the client have exported it at once
             return self._by_token[session.tokens[key]]
+        session.check_shareable(home.slot, home.offset, grant.nbytes)
         session.segment.map_foreign(home.offset, grant.nbytes, grant.fd)
         session.add_foreign(home.slot, home.generation, home.offset, grant.nbytes, grant.fd)
         self._residency.make_shared(home, grant.nbytes)

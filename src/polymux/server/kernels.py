@@ -18,6 +18,8 @@ TO_HOST = 1
 RESERVED = {BARRIER: "barrier", TO_HOST: "to_host"}
 MAX_PRIVATE = 1024
 """Kernels that one session may register."""
+MAX_PRIVATE_NBYTES = 256 << 20
+"""Size of their code and data together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,13 @@ class SessionKernels:
             raise InvalidRequest(
                 f"this session has {MAX_PRIVATE} kernels of its own; unregister one before {spec.name!r}"
             )
+        others = [kernel for kernel in self._by_name.values() if kernel is not before]
+        nbytes = sum(_nbytes(isolated) for isolated in [isolated, *(other.isolated for other in others)])
+        if nbytes > MAX_PRIVATE_NBYTES:
+            raise InvalidRequest(
+                f"with {spec.name!r} the kernels of this session have {nbytes} bytes of code and data; at most"
+                f" {MAX_PRIVATE_NBYTES} are kept: give data in buffers, not in the function"
+            )
         if before is not None and _parameters(before.spec) != _parameters(spec):
             raise InvalidRequest(
                 f"kernel {spec.name!r} is registered in this session with other parameters; unregister it first"
@@ -207,6 +216,10 @@ class SessionKernels:
         """Names that may have been meant, for an error message."""
         known = {kernel.spec.name for kernel in (*self._directory.all(), *self._by_name.values())}
         return sorted(other for other in known if _resemble(name, other))[:5]
+
+
+def _nbytes(isolated: Mapping[str, Isolated]) -> int:
+    return sum(len(source.pickled) for source in isolated.values() if isinstance(source, Registration))
 
 
 def _parameters(spec: KernelSpec) -> tuple[object, ...]:

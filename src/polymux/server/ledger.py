@@ -125,11 +125,16 @@ class Ledger:
         """Keep a buffer's entry even while it is at home, because others will have it as well."""
         self.placements.setdefault(home.key, Placement(nbytes, [home])).shared = True
 
+    def is_shared(self, home: Home) -> bool:
+        """Whether `home` is one of the homes of a shared buffer."""
+        placement = self.placements.get(home.key)
+        return placement is not None and home in placement.homes
+
     def join(self, home: Home, other: Home) -> bool:
         """Let `other` be the same buffer as the shared `home`; False when that one is gone."""
-        placement = self.placements.get(home.key)
-        if placement is None or home not in placement.homes:
+        if not self.is_shared(home):
             return False
+        placement = self.placements[home.key]
         self.forget(other.key)
         placement.homes.append(other)
         self.placements[other.key] = placement

@@ -80,6 +80,9 @@ class Reactor:
         """Close all connections and end the thread."""
         self.call(self._end)
         self._thread.join()
+
+    def close(self) -> None:
+        """Give back the descriptors of a loop that has ended, or never ran."""
         self._selector.close()
         os.close(self._bell)
         os.close(self._spare)

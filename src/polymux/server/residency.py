@@ -125,6 +125,11 @@ class Residency:
         with self._changed:
             self._ledger.make_shared(home, nbytes)
 
+    def is_shared(self, home: Home) -> bool:
+        """Whether a buffer still stands for the shared one that it was."""
+        with self._changed:
+            return self._ledger.is_shared(home)
+
     def join(self, home: Home, other: Home) -> bool:
         """Say that `other` has the pages of the shared `home`: one buffer; False when that one is gone."""
         with self._changed:

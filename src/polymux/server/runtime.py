@@ -6,6 +6,7 @@ for each connection whose requests take long.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
@@ -69,6 +70,7 @@ class Runtime:
         self._options = options or RuntimeOptions()
         self._stop = stop or _refuse_to_stop
         self._listeners: list[Listener] = []
+        self._started = False
         self._closed = False
         with contextlib.ExitStack() as undo:
             undo.callback(hold_blas_threads())
@@ -91,6 +93,7 @@ class Runtime:
 
     def start(self) -> Runtime:
         """Start all threads; returns the runtime itself."""
+        self._started = True
         parts = self._parts
         parts.scheduler.start()
         for accelerator in parts.accelerators:
@@ -102,6 +105,7 @@ class Runtime:
         if self._tracer is not None:
             self._tracer.start()
         self._reactor.start()
+        atexit.register(self._close_at_exit, os.getpid())  # a client that is collected later finds no thread
         return self
 
     def listen(self, path: Path) -> None:
@@ -151,17 +155,9 @@ class Runtime:
         if self._closed:
             return True
         self._closed = True
-        for listener in self._listeners:
-            self._reactor.stop_listening(listener.socket)
-            listener.close()
-        self._reactor.end()
-        parts = self._parts
-        parts.scheduler.settle(END_TIMEOUT_S)
-        for accelerator in parts.accelerators:
-            accelerator.end()
-        ended = all(accelerator.join(END_TIMEOUT_S) for accelerator in parts.accelerators)
-        parts.scheduler.end()
-        parts.slow.end(END_TIMEOUT_S if ended else 0.0)
+        atexit.unregister(self._close_at_exit)
+        ended = self._end_threads() if self._started else True
+        self._reactor.close()
         if self._tracer is not None:
             self._tracer.close()
         if ended:
@@ -175,6 +171,25 @@ class Runtime:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _end_threads(self) -> bool:
+        """End every thread, clients first; False when a kernel still runs."""
+        for listener in self._listeners:
+            self._reactor.stop_listening(listener.socket)
+            listener.close()
+        self._reactor.end()
+        parts = self._parts
+        parts.scheduler.settle(END_TIMEOUT_S)
+        for accelerator in parts.accelerators:
+            accelerator.end()
+        ended = all(accelerator.join(END_TIMEOUT_S) for accelerator in parts.accelerators)
+        parts.scheduler.end()
+        parts.slow.end(END_TIMEOUT_S if ended else 0.0)
+        return ended
+
+    def _close_at_exit(self, pid: int) -> None:
+        if os.getpid() == pid:  # not in a fork of the process, which has none of the threads
+            self.close()
 
     def _assemble(
         self,

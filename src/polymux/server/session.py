@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId, QueueId, SessionId, queue_id
 from polymux.segment import Segment
 from polymux.server.connection import Peer
@@ -17,6 +18,10 @@ from polymux.server.placement import Home, Owner
 
 if TYPE_CHECKING:
     from polymux.server.worker_process import WorkerProcess
+
+
+MAX_SHARED = 1024
+"""Exported and imported buffers of one session: each takes descriptors of the server."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,9 +118,27 @@ class Session:
         """Describe where one of its buffers is at home."""
         return Home(self.owner, self.segment, slot, generation, offset)
 
+    def check_shareable(self, slot: int, offset: int, nbytes: int) -> None:
+        """Refuse to put a grant's pages where others are, so that what is shared never exceeds the segment.
+
+        Raises
+        ------
+        InvalidRequest
+            Also when the session shares too many buffers.
+        """
+        with self._foreign_lock:
+            if len(self.foreign) >= MAX_SHARED:
+                raise InvalidRequest(f"this session shares {MAX_SHARED} buffers; free some of them first")
+            for other in self.foreign.values():
+                apart = offset + nbytes <= other.offset or other.offset + other.nbytes <= offset
+                if other.slot == slot or not apart:
+                    raise InvalidRequest(
+                        f"bytes {offset} + {nbytes} of buffer {slot} are those of buffer {other.slot}, which is"
+                        " shared already; free that one first"
+                    )
+
     def add_foreign(self, slot: int, generation: int, offset: int, nbytes: int, fd: int) -> None:
         """Remember that a grant's pages lie under a range; keeps a descriptor of its own."""
-        self.remove_foreign(slot)
         with self._foreign_lock:
             self.foreign[slot] = Foreign(slot, generation, offset, nbytes, os.dup(fd))
 

@@ -108,7 +108,8 @@ class Tracer:
     def close(self) -> None:
         """Write what is left and finish the file."""
         self._ending.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._drain()
         with self._lock:
             self._file.write(json.dumps({"ph": "M", "name": "trace_end", "pid": 0, "tid": 0}) + "\n]}\n")
