@@ -21,7 +21,6 @@ def opened(request: str) -> Iterator[KernelDevice]:
         pytest.skip(f"{request}: {error}")
     try:
         found = KernelDevice(devices[0])
-        found.stream.bind_thread()
         yield found
     finally:
         close_all(devices)
