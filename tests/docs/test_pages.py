@@ -62,9 +62,8 @@ def _help(subcommand: str) -> str | None:
     return answer.stdout if answer.returncode == 0 else None
 
 
-def _complaint(command: str) -> str | None:
+def _complaint(words: list[str]) -> str | None:
     """Say what is wrong with a command of the documentation, None when it exists with those options."""
-    words = shlex.split(command, comments=True)
     if words[:1] == ["make"]:
         folder, targets = (words[2], words[3:]) if words[1:2] == ["-C"] else (".", words[1:])
         unknown = [word for word in targets if "=" not in word and word not in _make_targets(folder)]
@@ -80,14 +79,24 @@ def _complaint(command: str) -> str | None:
     return f"polymux {subcommand} has no option {unknown}" if unknown else None
 
 
-def _simple_commands(block: Block) -> list[str]:
-    return [part.strip(" &") for line in block.commands() for part in re.split(r"&&|\|\||;|\|", line)]
+def _simple_commands(line: str) -> list[list[str]]:
+    """Return the words of each command in a shell line, split at operators such as ``&&``, ``;`` and ``|``."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if set(word) <= set("();<>|&"):
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return commands
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_commands_that_are_shown_exist_with_their_options(page: Path) -> None:
     shown = [block for block in blocks(page.read_text()) if block.language == "console"]
-    complaints = [_complaint(command) for block in shown for command in _simple_commands(block)]
+    lines = [line for block in shown for line in block.commands()]
+    complaints = [_complaint(command) for line in lines for command in _simple_commands(line)]
     assert [complaint for complaint in complaints if complaint] == []
 
 
@@ -117,4 +126,9 @@ def test_dots_in_shown_output_stand_for_anything() -> None:
 
 @pytest.mark.parametrize("command", ["make nonsense", "polymux nonsense", "polymux up --nonsense 3"])
 def test_a_shown_command_that_does_not_exist_is_reported(command: str) -> None:
-    assert _complaint(command) is not None
+    assert _complaint(command.split()) is not None
+
+
+def test_a_line_is_split_at_operators_but_not_within_quotes() -> None:
+    line = "a 'b;c' && polymux status|grep \"x | y\"; make  # why"
+    assert _simple_commands(line) == [["a", "b;c"], ["polymux", "status"], ["grep", "x | y"], ["make"]]
