@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +22,9 @@ namespace polymux {
 namespace {
 
 constexpr int64_t kSpinUnreleasedNs = 2'000;
+constexpr int64_t kShortWaitNs = 1'000'000;
+constexpr int64_t kCrowdedNs = 50'000;
+constexpr uint32_t kSleepsWhenCrowded = 32;
 constexpr int64_t kAliveCheckNs = 200'000'000;  // how often a sleeping client asks whether the server still lives
 
 polymux_status status_of(const std::string& code) {
@@ -224,24 +228,45 @@ polymux_status Client::wait_progress(Progress& progress, uint64_t sequence, int6
        spin.again(progress.moments_to(sequence));) {
     if (progress.done(sequence)) return POLYMUX_OK;
   }
-  polymux_status status = POLYMUX_OK;
+  if (progress.sleeps_due.load(std::memory_order_relaxed) == 0 && look_on(progress, sequence, start, timeout_ns)) {
+    return POLYMUX_OK;
+  }
+  const polymux_status status = sleep_until(progress, sequence, start, timeout_ns);
+  const uint32_t due = progress.sleeps_due.load(std::memory_order_relaxed);
+  if (due != 0 && now_ns() - start < kShortWaitNs) progress.sleeps_due.store(due - 1, std::memory_order_relaxed);
+  return status;
+}
+
+// Tasks of a queue tend to take alike, and while they are short, to be woken costs as much as they do. So stay awake,
+// but leave the processor to whoever else wants it: if somebody does, and if tasks are long, the next waits sleep at
+// once.
+bool Client::look_on(Progress& progress, uint64_t sequence, int64_t start_ns, int64_t timeout_ns) {
+  const int64_t end = start_ns + (timeout_ns < 0 ? kShortWaitNs : std::min(kShortWaitNs, timeout_ns));
+  for (int64_t before = now_ns(); before < end;) {
+    sched_yield();
+    if (progress.done(sequence)) return true;
+    const int64_t after = now_ns();
+    if (after - before > kCrowdedNs) {
+      progress.sleeps_due.store(kSleepsWhenCrowded, std::memory_order_relaxed);
+      return false;
+    }
+    before = after;
+  }
+  progress.sleeps_due.store(1, std::memory_order_relaxed);
+  return false;
+}
+
+polymux_status Client::sleep_until(Progress& progress, uint64_t sequence, int64_t start_ns, int64_t timeout_ns) {
   for (;;) {
     const uint32_t value = completion_value();
-    if (progress.done(sequence)) break;
+    if (progress.done(sequence)) return POLYMUX_OK;
     progress.want(sequence);
-    if (progress.done(sequence)) break;
-    const int64_t left = time_left(start, timeout_ns);
-    if (left == 0) {
-      status = POLYMUX_TIMEOUT;
-      break;
-    }
+    if (progress.done(sequence)) return POLYMUX_OK;
+    const int64_t left = time_left(start_ns, timeout_ns);
+    if (left == 0) return POLYMUX_TIMEOUT;
     const bool slept_out = !completion_wait(value, left < 0 ? kAliveCheckNs : std::min(left, kAliveCheckNs));
-    if (slept_out && server_gone()) {
-      status = progress.done(sequence) ? POLYMUX_OK : POLYMUX_SERVER_GONE;
-      break;
-    }
+    if (slept_out && server_gone()) return progress.done(sequence) ? POLYMUX_OK : POLYMUX_SERVER_GONE;
   }
-  return status;
 }
 
 }  // namespace polymux

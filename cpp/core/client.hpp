@@ -99,6 +99,8 @@ class Client : public std::enable_shared_from_this<Client> {
   bool unshare(const Leaving& leaving);
   void free_region(uint64_t offset);
   std::shared_ptr<Queue> queue_for(const Progress* progress);
+  bool look_on(Progress& progress, uint64_t sequence, int64_t start_ns, int64_t timeout_ns);
+  polymux_status sleep_until(Progress& progress, uint64_t sequence, int64_t start_ns, int64_t timeout_ns);
   polymux_status wait_progress(Progress& progress, uint64_t sequence, int64_t timeout_ns, int64_t spin_ns);
 
   const int pid_;  // a fork of the application must connect for itself

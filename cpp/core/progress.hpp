@@ -14,6 +14,7 @@ struct Progress {
 
   QueueHeader* header;
   std::atomic<bool> closed{false};
+  std::atomic<uint32_t> sleeps_due{0};  // waits that sleep at once, before one looks on again
 
   // Asks to be woken when a sequence that is not done yet is. Whoever sleeps must ask again after every wake-up: an
   // earlier sequence can have been asked for meanwhile, and only one is remembered.

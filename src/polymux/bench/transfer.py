@@ -22,6 +22,8 @@ SIZES = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
 SET_NBYTES = 64 * MIB
 """One round goes through at least so many bytes of buffers, so that none of them stays in a cache."""
 ROUNDS_TIMES = 3
+AWAKE_NS = 5_000_000
+"""How long empty tasks keep the other side awake before a measurement."""
 KERNEL = "bench_sum"
 READ, WRITE = 1, 2
 TARGET = 1.05
@@ -47,6 +49,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     notes = (
         "the kernel sums the buffer, which the application has just written where the kernel reads it",
         "with a copy: the application had the data in an array of its own and copies it over first",
+        f"both sides are awake: {AWAKE_NS // 1_000_000} ms of empty tasks come first (`roundtrip` measures waking up)",
         f"the best of {effort.rounds * ROUNDS_TIMES} rounds after a warm-up, taking turns, each over at least"
         f" {SET_NBYTES // MIB} MiB of buffers: who else uses the memory only makes it slower",
         cores.note,
@@ -69,6 +72,11 @@ def _measure(socket: str, nbytes: int, rounds: int) -> dict[str, Any]:
         def submit(buffer: Any) -> None:
             queue.submit(KERNEL, [buffer], [sums]).wait()
 
+        def wake() -> None:
+            end = perf_counter_ns() + AWAKE_NS
+            while perf_counter_ns() < end:
+                queue.submit("noop").wait()
+
         def copy_and_submit(pair: tuple[Any, Words]) -> None:
             np.copyto(views[pair[0]], pair[1])
             submit(buffers[pair[0]])
@@ -81,7 +89,7 @@ def _measure(socket: str, nbytes: int, rounds: int) -> dict[str, Any]:
         found: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds * ROUNDS_TIMES + 1):
             for name, (data, items, hand_over) in ways.items():
-                spent = _timed(data, items, hand_over, total, 7 * turn + len(name)) / count
+                spent = _timed(data, items, hand_over, wake, total, 7 * turn + len(name)) / count
                 if turn > 0:  # the first round touches the pages
                     found[name].append(spent)
     best = {name: min(times) for name, times in found.items()}
@@ -89,11 +97,21 @@ def _measure(socket: str, nbytes: int, rounds: int) -> dict[str, Any]:
 
 
 def _timed(
-    data: list[Words], items: Iterable[Any], hand_over: Callable[[Any], None], total: Words, value: int
+    data: list[Words],
+    items: Iterable[Any],
+    hand_over: Callable[[Any], None],
+    wake: Callable[[], None],
+    total: Words,
+    value: int,
 ) -> float:
-    """Write fresh data, then hand all of it to the kernel; return the milliseconds of the second part."""
+    """Write fresh data, then hand all of it to the kernel; return the milliseconds of the second part.
+
+    While the application writes, the server's core sleeps, and it is slow for a while after it wakes up; the
+    application's is warm. So both are awake before the clock starts.
+    """
     for array in data:
         array.fill(value)
+    wake()
     total[0] = 0
     start = perf_counter_ns()
     for item in items:
