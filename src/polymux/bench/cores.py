@@ -36,6 +36,10 @@ class Cores:
             return f"the application is pinned to core {self.client}, the other side to core {self.server}"
         return "one core for everything: nothing is pinned and the figures say little"
 
+    def swapped(self) -> Cores:
+        """The same two cores, each in the other's place."""
+        return Cores(self.server, self.client, (self.others | {self.server}) - {self.client})
+
 
 def choose_cores() -> Cores:
     """Take the first two cores that this process may use."""
