@@ -174,17 +174,6 @@ Message Client::request(const std::string& verb, Fields fields, const std::vecto
   throw Failure(status_of(reply.text("code")), reply.text("message"));
 }
 
-void Client::notify(const std::string& verb, const Fields& fields) {
-  if (closed() || forked()) return;
-  BlockingSection blocking;
-  std::lock_guard lock(request_mutex_);
-  try {
-    send_message(socket_, encode_message(verb, fields), {});
-  } catch (const Failure&) {
-    gone_.store(true);  // whoever waits next is told
-  }
-}
-
 uint32_t Client::kernel_id(const std::string& name) {
   {
     std::lock_guard lock(memory_mutex_);

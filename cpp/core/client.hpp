@@ -43,7 +43,6 @@ class Client : public std::enable_shared_from_this<Client> {
 
   // Sends a request and waits for its reply. Throws Failure with the server's text.
   Message request(const std::string& verb, Fields fields, const std::vector<int>& fds = {});
-  void notify(const std::string& verb, const Fields& fields);  // no reply; failures are ignored
   bool server_gone() const;
   bool closed() const { return closed_.load(std::memory_order_acquire); }
   // Ends the connection. Memory stays mapped as long as a buffer or a view of one lives.
@@ -96,6 +95,7 @@ class Client : public std::enable_shared_from_this<Client> {
   void free_buffer(Buffer* buffer);
   void collect();
   void give_back(std::vector<Leaving> leavings);
+  void release(uint32_t slot, uint32_t generation);
   bool unshare(const Leaving& leaving);
   void free_region(uint64_t offset);
   std::shared_ptr<Queue> queue_for(const Progress* progress);

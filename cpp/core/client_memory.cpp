@@ -136,13 +136,22 @@ void Client::give_back(std::vector<Leaving> leavings) {
     if (leaving.foreign) {
       if (!unshare(leaving)) continue;  // the server is gone, and with it any use for the range
     } else if (location >> 16 == generation && (location & 0xFFFF) != 0) {
-      notify("release", {{"slot", std::to_string(leaving.slot)}, {"generation", std::to_string(generation)}});
+      release(leaving.slot, generation);
     }
     std::lock_guard lock(memory_mutex_);
     e->generation = (generation + 1) & 0xFFFF;
     e->nbytes = 0;
     allocator_->release(leaving.offset);
     free_slots_.push_back(leaving.slot);
+  }
+}
+
+// Gives back the device memory of a freed buffer; on return no copy of it writes to its range any more.
+void Client::release(uint32_t slot, uint32_t generation) {
+  try {
+    request("release", {{"slot", std::to_string(slot)}, {"generation", std::to_string(generation)}});
+  } catch (const Failure&) {
+    // The connection has ended, and with it every copy for this client.
   }
 }
 
