@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import socket
@@ -73,6 +74,9 @@ def abuse(front: FrontEnd, rng: random.Random, clients: int) -> None:
                         pass
             except ConnectionError:
                 pass
+            except OSError as error:
+                if error.errno != errno.ENOTCONN:  # what shutdown says when the server has hung up before
+                    raise
 
 
 def infer(front: FrontEnd) -> bool:
