@@ -128,8 +128,8 @@ def test_a_migration_says_how_much_follows(client: Client, server: ServerProcess
     queue.submit("add_one", [x], [y]).wait(20)
     idle = migrate(client, queue.id, "cpu:0")
     assert (idle["pending"], idle["nbytes"]) == ("0", "0")
-    for _ in range(50):
-        queue.submit("slow_add_one", [y], [y])
+    tasks = [queue.submit("slow_add_one", [y], [y]) for _ in range(50)]
+    tasks[0].wait(20)  # from now on the data are at cpu:0
     moved = migrate(client, queue.id, "cpu:1")
     assert moved["message"] == f"queue {queue.id} runs on cpu:1"
     assert int(moved["pending"]) > 10
