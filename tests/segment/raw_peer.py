@@ -40,8 +40,8 @@ class RawPeer:
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(30)
         self.socket.connect(path)
+        self.socket.settimeout(30)
         self.memory: mmap.mmap | None = None
         self.bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.region = LAYOUT["data_offset"]

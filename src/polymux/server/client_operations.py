@@ -9,6 +9,7 @@ from time import monotonic_ns
 from polymux.core.errors import InvalidRequest, ProtocolMismatch
 from polymux.core.ids import DeviceId, SessionId
 from polymux.segment import LAYOUT_VERSION, PROTOCOL_VERSION, Segment, SegmentError
+from polymux.server.connection import Peer
 from polymux.server.kernels import SessionKernels
 from polymux.server.parts import Parts
 from polymux.server.placement import Key
@@ -20,6 +21,8 @@ from polymux.server.session import Session, TaskQueue
 MAX_SLOT = 65535
 MAX_GENERATION = 65535
 MAX_OFFSET = 2**46
+KEPT_FOR_OTHERS = 8
+"""One of so many places for clients is for processes that have none yet, so that one process cannot take them all."""
 
 
 def client_operations(parts: Parts) -> dict[str, Operation]:
@@ -47,10 +50,7 @@ class _ClientOperations:
         _check_version("protocol version", request.text("version"), PROTOCOL_VERSION)
         _check_version("segment layout", request.text("layout", str(LAYOUT_VERSION)), LAYOUT_VERSION)
         limits = self._parts.options.limits
-        if len(self._parts.sessions) >= limits.max_clients:
-            raise InvalidRequest(
-                f"the server has {limits.max_clients} clients, its limit; close one, or raise limits.max_clients"
-            )
+        self._check_places(client.peer, limits.max_clients)
         wanted = request.number("segment_nbytes", 0, MAX_OFFSET, 0) or limits.segment_nbytes
         name = request.text("name", "", limit=128) or f"pid {client.peer.pid}"
         session = self._new_session(client, name, min(wanted, limits.max_segment_nbytes))
@@ -134,6 +134,20 @@ class _ClientOperations:
             request.answer()
 
         self._parts.later(request, wait)
+
+    def _check_places(self, peer: Peer, places: int) -> None:
+        sessions = self._parts.sessions.values()
+        if len(sessions) >= places:
+            raise InvalidRequest(
+                f"the server has {places} clients, its limit; close one, or raise limits.max_clients"
+            )
+        kept = places // KEPT_FOR_OTHERS
+        own = sum(session.peer.pid == peer.pid for session in sessions)
+        if own and len(sessions) >= places - kept:
+            raise InvalidRequest(
+                f"process {peer.pid} has {own} of the server's {places} clients, and the last {kept} places are for"
+                " other processes; close one, or raise limits.max_clients"
+            )
 
     def _new_session(self, client: Client, name: str, nbytes: int) -> Session:
         try:

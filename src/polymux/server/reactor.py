@@ -27,6 +27,7 @@ MESSAGES_AT_ONCE = 32
 MAX_MISTAKES = 8
 """Malformed messages until a connection is dropped."""
 MAX_CONNECTIONS = 512
+"""When there are more, the oldest of those that never said hello goes."""
 
 
 class Client:
@@ -65,7 +66,7 @@ class Reactor:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._spare = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._calls: deque[Callable[[], None]] = deque()
-        self._clients: set[Client] = set()
+        self._clients: dict[Client, None] = {}  # the oldest first
         self._ending = False
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="polymux-io", daemon=True)
@@ -177,9 +178,12 @@ class Reactor:
                 self._refuse(listener)
             return  # otherwise it went away before its turn
         if len(self._clients) >= MAX_CONNECTIONS:
-            sock.close()
-        else:
-            self._adopt(sock)
+            idle = next((client for client in self._clients if client.session is None), None)
+            if idle is None:
+                sock.close()
+                return
+            self._drop(idle)
+        self._adopt(sock)
 
     def _refuse(self, listener: socket.socket) -> None:
         """Close a connection that no descriptor is left for, with the one kept for this, instead of spinning."""
@@ -190,7 +194,7 @@ class Reactor:
 
     def _adopt(self, sock: socket.socket) -> None:
         client = Client(self, Connection(sock))
-        self._clients.add(client)
+        self._clients[client] = None
         self._selector.register(client.connection, selectors.EVENT_READ, client)
 
     def _serve(self, client: Client, events: int) -> None:
@@ -260,7 +264,7 @@ class Reactor:
     def _drop(self, client: Client) -> None:
         if client not in self._clients:
             return
-        self._clients.remove(client)
+        del self._clients[client]
         self._selector.unregister(client.connection)
         client.connection.close()
         self._gone(client)
