@@ -185,7 +185,7 @@ def end_session(parts: Parts, session: Session) -> None:
     parts.residency.forget_owner(session.owner)
     parts.grants.forget_session(session)
     for kernel in session.kernels.own():
-        forget_kernel(parts.devices, kernel)
+        forget_kernel(parts, kernel)
 
 
 def _nothing() -> None:

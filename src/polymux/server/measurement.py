@@ -23,6 +23,11 @@ class Measurements:
         mean = self._launch_ns.get(key)
         self._launch_ns[key] = duration_ns if mean is None else mean + WEIGHT * (duration_ns - mean)
 
+    def forget(self, kernel_id: int) -> None:
+        """Drop what is known of a kernel that nobody can name any more."""
+        for key in [key for key in list(self._launch_ns) if key[1] == kernel_id]:
+            self._launch_ns.pop(key, None)
+
     def copied(self, transfer: Transfer) -> None:
         """Take one copy into account."""
         if transfer.nbytes == 0:

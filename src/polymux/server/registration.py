@@ -8,15 +8,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import cloudpickle
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.core.implementation import Implementation, OnnxModel
 from polymux.core.kernel_spec import KernelSpec
-from polymux.device.protocol import Device
-from polymux.server.kernels import Kernel, Registration
+from polymux.server.kernels import Isolated, Kernel, Registration
 from polymux.server.parts import Parts
 from polymux.server.reactor import Client
 from polymux.server.request import Operation, Request
@@ -53,7 +52,7 @@ class _Registrations:
     def unregister(self, request: Request) -> None:
         """Forget a kernel of the session that asks."""
         kernel = request.session.kernels.remove(request.text("name"))
-        forget_kernel(self._parts.devices, kernel)
+        forget_kernel(self._parts, kernel)
         request.answer()
 
     def _register_isolated(self, request: Request) -> None:
@@ -71,7 +70,7 @@ class _Registrations:
                 assert model is not None
                 found = _signature(session, request.text("name"), model)
             registration = Registration(found, pickled, model, sys_path, cwd)
-            _answer(request, session.kernels.register(found, {}, {api: registration}))
+            _answer(request, self._enter(session, found, {}, {api: registration}))
 
         if spec is None:
             _model(request)  # without a spec only a model makes sense
@@ -94,15 +93,35 @@ class _Registrations:
             implementation = _unpickled(request)
         if spec is None:
             raise InvalidRequest("only a model can be registered without a spec")
-        kernel = request.session.kernels.register(spec, {implementation.api: implementation}, {})
-        _answer(request, kernel)
+        _answer(request, self._enter(request.session, spec, {implementation.api: implementation}, {}))
+
+    def _enter(
+        self,
+        session: Session,
+        spec: KernelSpec,
+        implementations: Mapping[str, Implementation],
+        isolated: Mapping[str, Isolated],
+    ) -> Kernel:
+        replaced = next((kernel for kernel in session.kernels.own() if kernel.spec.name == spec.name), None)
+        kernel = session.kernels.register(spec, implementations, isolated)
+        if replaced is not None:
+            _forget(self._parts, replaced, kernel)
+        return kernel
 
 
-def forget_kernel(devices: Sequence[Device], kernel: Kernel) -> None:
-    """Have the devices drop what they keep for a kernel that nobody can name any more."""
+def forget_kernel(parts: Parts, kernel: Kernel) -> None:
+    """Drop what is kept for a kernel that nobody can name any more."""
+    parts.measurements.forget(kernel.id)
+    _forget(parts, kernel)
+
+
+def _forget(parts: Parts, kernel: Kernel, successor: Kernel | None = None) -> None:
+    """Have the devices drop a kernel's implementations, but for those that its successor has as well."""
+    kept = [] if successor is None else list(successor.implementations.values())
     for implementation in kernel.implementations.values():
-        for device in devices:
-            device.forget(implementation)
+        if not any(implementation is other for other in kept):
+            for device in parts.devices:
+                device.forget(implementation)
 
 
 def _answer(request: Request, kernel: Kernel) -> None:

@@ -47,3 +47,15 @@ def test_copied_bytes_are_counted_by_direction() -> None:
         measured.copied(transfer)
     assert measured.copied_nbytes(1) == (11, 7)
     assert measured.copied_nbytes(2) == (0, 0)
+
+
+def test_a_kernel_that_is_gone_is_forgotten_on_every_device() -> None:
+    measurements = Measurements()
+    for number in range(100):
+        for device in ("cpu:0", "cpu:1"):
+            measurements.launched(DeviceId(device), number, 10)
+    for number in range(100):
+        measurements.forget(number)
+    measurements.forget(1000)
+    assert measurements.gain_ns(5, DeviceId("cpu:0"), DeviceId("cpu:1")) is None
+    assert measurements._launch_ns == {}
