@@ -54,3 +54,8 @@ def wrong_count(x: Any, y: Any) -> list[tuple[int, ...]]:
 @kernel("lost_result", inputs="x", outputs="y")
 def lost_result(x: Any, y: Any) -> Any:
     return x * 2
+
+
+@kernel("add_ones", inputs="x", outputs="y")
+def add_ones(x: Any, y: Any) -> None:
+    y[...] = x + 1
