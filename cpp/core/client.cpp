@@ -107,11 +107,12 @@ void Client::map_segment(const Message& reply) {
   base_ = static_cast<unsigned char*>(memory);
   const SegmentHeader* h = header();
   if (h->magic != kMagic || h->layout_version != kLayoutVersion || h->data_offset != kDataOffset) {
+    const uint32_t version = h->layout_version;
     munmap(base_, nbytes_);
     ::close(segment_fd_);
-    throw Failure(POLYMUX_PROTOCOL_MISMATCH, "the server's segment has layout version " +
-                                                 std::to_string(h->layout_version) + ", this library " +
-                                                 std::to_string(kLayoutVersion) + "; install the same Polymux on both");
+    throw Failure(POLYMUX_PROTOCOL_MISMATCH, "the server's segment has layout version " + std::to_string(version) +
+                                                 ", this library " + std::to_string(kLayoutVersion) +
+                                                 "; install the same Polymux on both");
   }
   allocator_ = std::make_unique<Allocator>(kDataOffset, nbytes_ - kDataOffset);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 
 #include "buffer.hpp"
 #include "client.hpp"
@@ -15,6 +16,15 @@ namespace polymux {
 namespace {
 
 uint64_t whole_pages(uint64_t nbytes) { return (nbytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+int64_t whole_number(const std::string& digits) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    throw Failure(POLYMUX_PROTOCOL_MISMATCH, "the server's reply has \"" + digits + "\" for a number");
+  }
+  return value;
+}
 
 }  // namespace
 
@@ -74,7 +84,7 @@ std::shared_ptr<Buffer> Client::import_buffer(const std::string& token) {
   const Message info = request("import_info", {{"token", token}});
   const auto dtype = static_cast<int32_t>(info.number("dtype"));
   std::vector<int64_t> shape;
-  for (const std::string& d : split_list(info.text("shape"))) shape.push_back(std::stoll(d));
+  for (const std::string& d : split_list(info.text("shape"))) shape.push_back(whole_number(d));
   std::shared_ptr<Buffer> buffer = allocate(dtype, shape, true);
   const uint64_t pages = info.number("nbytes");
   if (buffer->block_nbytes_ < pages) {  // the granted block is larger than the array in it

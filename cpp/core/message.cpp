@@ -16,6 +16,7 @@ namespace polymux {
 namespace {
 
 constexpr size_t kMaxFds = 8;
+constexpr size_t kMaxCarriedBytes = 64 << 20;
 
 std::string escape(const std::string& value) {
   std::string out;
@@ -38,8 +39,10 @@ std::string unescape(const std::string& value) {
   std::string out;
   out.reserve(value.size());
   for (size_t i = 0; i < value.size(); ++i) {
-    if (value[i] == '%' && i + 2 < value.size()) {
-      out += static_cast<char>(std::stoi(value.substr(i + 1, 2), nullptr, 16));
+    uint8_t byte = 0;
+    if (value[i] == '%' && i + 2 < value.size() &&
+        std::from_chars(&value[i + 1], &value[i + 3], byte, 16).ptr == &value[i + 3]) {
+      out += static_cast<char>(byte);
       i += 2;
     } else {
       out += value[i];
@@ -63,7 +66,12 @@ int carry(const std::string& text) {
   return fd;
 }
 
-std::string carried(int fd, size_t nbytes) {
+std::string carried(int fd, const std::string& length) {
+  size_t nbytes = 0;
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), nbytes);
+  if (error != std::errc() || end != length.data() + length.size() || nbytes > kMaxCarriedBytes) {
+    throw Failure(POLYMUX_PROTOCOL_MISMATCH, "a message of \"" + length + "\" bytes is announced");
+  }
   std::string text(nbytes, '\0');
   size_t done = 0;
   while (done < nbytes) {
@@ -190,15 +198,19 @@ Message receive_message(int socket) {
     throw Failure(POLYMUX_SERVER_GONE, "the server is gone");
   }
   buffer.resize(static_cast<size_t>(n));
-  if (buffer.rfind("carried ", 0) == 0 && !fds.empty()) {
-    const std::string text = carried(fds[0], std::stoull(buffer.substr(8)));
-    close(fds[0]);
-    fds.erase(fds.begin());
-    buffer = text;
+  try {
+    if (buffer.rfind("carried ", 0) == 0 && !fds.empty()) {
+      buffer = carried(fds[0], buffer.substr(8));
+      close(fds[0]);
+      fds.erase(fds.begin());
+    }
+    Message message = decode_message(buffer);
+    message.fds = std::move(fds);
+    return message;
+  } catch (...) {
+    close_all(fds);
+    throw;
   }
-  Message message = decode_message(buffer);
-  message.fds = std::move(fds);
-  return message;
 }
 
 std::string default_socket_path() {
