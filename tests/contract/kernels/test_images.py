@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy.signal import correlate2d
 
+from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError
 from tests.contract.kernels.kernel_device import KernelDevice
 
@@ -236,3 +237,23 @@ def test_windows_that_do_not_fit_are_named(
         arrays.reverse()
     with pytest.raises(LaunchError, match=message):
         device.run(kernel, arrays[:1], arrays[1:], **({"kernel_h": 3, "kernel_w": 3} | scalars))
+
+
+def test_a_long_filter_over_a_long_line_is_done_in_pieces(device: KernelDevice) -> None:
+    x, weight = random((1, 1, 1, 9000), "f4"), random((1, 1, 1, 4001), "f4", 1)
+    y = np.zeros((1, 1, 1, 5000), "f4")
+    device.run("conv2d", [x, weight], [y])
+    expected = np.correlate(x.ravel().astype("f8"), weight.ravel().astype("f8"), "valid")
+    np.testing.assert_allclose(y.ravel(), expected, atol=1e-2)
+
+
+def test_padding_that_makes_a_small_image_a_giant_is_refused_or_costs_nothing(device: KernelDevice) -> None:
+    x, weight, y = np.ones((1, 1, 1, 1), "f4"), np.ones((1, 1, 1, 1), "f4"), np.full((1, 1, 3, 3), 7.0, "f4")
+    steps = {"padding_h": 30_000, "padding_w": 30_000, "stride_h": 30_000, "stride_w": 30_000}
+    if device.device.spec.api == "cpu":
+        with pytest.raises(LaunchError, match="padding_h is 30000.*less padding") as failure:
+            device.run("conv2d", [x, weight], [y], **steps)
+        assert failure.value.code is TaskStatus.BAD_ARGUMENT
+    else:
+        device.run("conv2d", [x, weight], [y], **steps)
+        assert y.ravel().tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]

@@ -102,6 +102,10 @@ TILES_FROM = 16
 """Outputs per group from which on tiles are used."""
 COLUMNS_NBYTES = 1 << 19
 """Windows that the cpu version lays out at a time: what a core's cache holds."""
+LINE_NBYTES = 1 << 26
+"""The same where a single row of positions has more; the row is divided then."""
+PADDED_NBYTES = 1 << 26
+"""An image that padding makes larger than this, and more than four times as large as it was, is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,8 @@ def conv2d(x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], *, team: Team
     row_nbytes = geometry.depth * geometry.groups * geometry.w.positions * x.itemsize
     rows = min(geometry.h.positions, max(1, COLUMNS_NBYTES // max(row_nbytes, 1)))
     strips = -(-geometry.h.positions // rows)
+    lines = -(-row_nbytes // LINE_NBYTES) if rows == 1 else 1
+    width = -(-geometry.w.positions // max(lines, 1))
 
     def body(begin: int, end: int) -> None:
         padded = None
@@ -134,7 +140,9 @@ def conv2d(x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], *, team: Team
             if padded is None or first == 0:
                 padded = _windows(x[image], geometry)
             last = min(first + rows, geometry.h.positions)
-            _strip(padded[:, :, :, first:last], weight, y[image], first, geometry)
+            for left in range(0, geometry.w.positions, width):
+                windows = padded[:, :, :, first:last, left : left + width]
+                _strip(windows, weight, y[image], first * geometry.w.positions + left, geometry)
 
     team.parallel_for(geometry.images * strips, body)
 
@@ -143,6 +151,7 @@ def _windows(image: NDArray[Any], geometry: _Geometry) -> NDArray[Any]:
     """View of the padded image as (channel, tap row, tap column, position row, position column)."""
     h, w = geometry.h, geometry.w
     if h.padding or w.padding:
+        _check_padding(image, h, w)
         image = np.pad(image, ((0, 0), (h.padding, h.padding), (w.padding, w.padding)))
     channel, row, column = image.strides
     return np.lib.stride_tricks.as_strided(
@@ -153,13 +162,22 @@ def _windows(image: NDArray[Any], geometry: _Geometry) -> NDArray[Any]:
     )
 
 
+def _check_padding(image: NDArray[Any], h: WindowAxis, w: WindowAxis) -> None:
+    shape = (h.size + 2 * h.padding, w.size + 2 * w.padding)
+    nbytes = image.shape[0] * shape[0] * shape[1] * image.itemsize
+    if nbytes > max(PADDED_NBYTES, 4 * image.nbytes):
+        raise InvalidRequest(
+            f"padding_h is {h.padding} and padding_w {w.padding}: an image of {h.size} by {w.size} becomes one of"
+            f" {shape[0]} by {shape[1]} with {nbytes} bytes; give less padding"
+        )
+
+
 def _strip(
-    windows: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], first: int, geometry: _Geometry
+    windows: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], begin: int, geometry: _Geometry
 ) -> None:
     width = windows.shape[3] * windows.shape[4]
     columns = windows.reshape(geometry.groups, geometry.depth, width)
     outputs = geometry.outputs // geometry.groups
-    begin = first * geometry.w.positions
     into = y.reshape(geometry.groups, outputs, -1)[:, :, begin : begin + width]
     np.matmul(weight.reshape(geometry.groups, outputs, geometry.depth), columns, out=into)
 
