@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import sys
 import time
@@ -69,6 +70,38 @@ def isolated(client: Client, queue: Queue) -> None:
     time.sleep(60)
 
 
+def migrating(client: Client, queue: Queue) -> None:
+    """Its queue, full of tasks, is moved back and forth without end."""
+    moving = client.queue(capacity=64)
+    x, y = moving.zeros(5_000, "f4"), moving.zeros(5_000, "f4")
+    for number, device in enumerate(itertools.cycle(client.devices)):
+        for _ in range(30):
+            moving.submit("add_ones", [x], [y])
+        client.request("migrate", {"queue": moving.id, "device": device})
+        if number == 5:
+            print("ready", flush=True)
+
+
+def behind_a_full_queue(client: Client, queue: Queue) -> None:
+    small = client.queue(capacity=16, device="cpu:0")
+    x, y = small.zeros(8, "f4"), small.zeros(8, "f4")
+    small.submit("sleep", [x], [y], seconds=0.5)
+    print("ready", flush=True)
+    while True:
+        small.submit("double", [x], [y])
+
+
+def importing(client: Client, queue: Queue) -> None:
+    buffer = queue.zeros(100_000, "f4")
+    with Client(sys.argv[1], name="owner") as owner:
+        kept = owner.queue().zeros(100_000, "f4")
+        token = kept.export()
+        print("ready", flush=True)
+        while True:
+            with client.import_buffer(token) as imported:
+                queue.submit("add_ones", [imported], [buffer]).wait()
+
+
 def crashing(client: Client, queue: Queue) -> None:
     def crash(x: Any, y: Any) -> None:
         ctypes.string_at(0)
@@ -87,7 +120,19 @@ def idle(client: Client, queue: Queue) -> None:
 
 STATES = {
     state.__name__: state
-    for state in (submitting, waiting, running, on_device, exporting, isolated, crashing, idle)
+    for state in (
+        submitting,
+        waiting,
+        running,
+        on_device,
+        exporting,
+        importing,
+        migrating,
+        behind_a_full_queue,
+        isolated,
+        crashing,
+        idle,
+    )
 }
 
 if __name__ == "__main__":
