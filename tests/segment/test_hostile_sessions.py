@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from polymux.core.status import TaskStatus
 from polymux.segment import queue_nbytes, slots_in_queue
 from tests.segment.raw_peer import HEADER, LAYOUT, REFERENCE, DroppedError, RawPeer
 from tests.segment.server_process import ServerProcess, until
@@ -163,3 +165,94 @@ def test_noise_in_ring_table_and_headers_of_a_live_session_hurts_nobody_else(ser
     assert 0 < dropped < ROUNDS
     until(lambda: not server.status()["applications"])
     assert all(device["used_nbytes"] == 0 for device in server.status()["devices"])
+
+
+@pytest.fixture
+def peer(server: ServerProcess) -> Iterator[RawPeer]:
+    with RawPeer(str(server.socket)) as made:
+        made.hello()
+        yield made
+    until(lambda: not server.status()["applications"])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_forged_references_reach_nobody_elses_buffers(
+    server: ServerProcess, peer: RawPeer, device: str
+) -> None:
+    """Every slot and generation that another client uses is tried."""
+    peer.open_queue(device=device)
+    fill = peer.kernel_id("fill")
+    with server.connect("victim") as victim:
+        queue = victim.queue(device=device)
+        kept = [queue.array(np.full(1000, 5.0)) for _ in range(20)]
+        for buffer in kept:
+            queue.submit("copy", [buffer], [buffer]).wait(30)
+        for number in range(60):
+            slot, generation = number % 20, number // 20
+            sequence = peer.submit(peer.task(fill, [(slot, generation, 2)], np.array(7.0).tobytes()))
+            until(lambda: peer.completed() >= sequence)  # noqa: B023
+            assert peer.outcome(sequence)[0] == TaskStatus.BAD_BUFFER
+            for operation in ("export", "unshare", "release"):
+                peer.ask(operation, slot=slot, generation=generation)
+        for buffer in kept:
+            assert (buffer.numpy() == 5.0).all()
+
+
+ENTRIES: dict[str, tuple[dict[str, Any], tuple[int, int, int], str]] = {
+    "a generation of before": ({"generation": 3}, (0, 2, 3), "not a live buffer"),
+    "a slot beyond the table": ({}, (65536, 0, 3), "out of range"),
+    "the last slot, never used": ({}, (65535, 0, 3), "not a live buffer"),
+    "no access": ({}, (0, 0, 0), "access 0"),
+    "more access than there is": ({}, (0, 0, 4), "access 4"),
+    "a shape that overflows": ({"shape": [2**32, 2**32]}, (0, 0, 3), "impossible"),
+    "a shape that overflows to little": ({"shape": [2**61, 8]}, (0, 0, 3), "impossible"),
+    "a negative shape": ({"shape": [-1, -1]}, (0, 0, 3), "impossible"),
+    "more dimensions than there are": ({"shape": [1] * 8, "ndim": 9}, (0, 0, 3), "impossible"),
+    "an unknown dtype": ({"dtype": 15}, (0, 0, 3), "impossible"),
+    "a shape beyond its bytes": ({"shape": [513]}, (0, 0, 3), "outside the segment"),
+    "bytes of the table": ({"offset": LAYOUT["table_offset"]}, (0, 0, 3), "outside the segment"),
+    "bytes behind the segment": ({"offset": 32 << 20}, (0, 0, 3), "outside the segment"),
+    "an offset that overflows": ({"offset": 2**64 - 16}, (0, 0, 3), "outside the segment"),
+    "an odd offset": ({"offset": LAYOUT["data_offset"] + (1 << 20) + 1}, (0, 0, 3), "outside the segment"),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_a_reference_that_cannot_be_is_an_error_of_its_task(peer: RawPeer, device: str, kind: str) -> None:
+    changes, reference, said = ENTRIES[kind]
+    peer.open_queue(device=device)
+    entry = {"offset": peer.free, "nbytes": 4096, "shape": [512], "dtype": 11, **changes}
+    dimensions = entry.pop("ndim", len(entry["shape"]))
+    peer.buffer(0, **entry)
+    peer.put(LAYOUT["table_offset"] + 8, np.int32(dimensions).tobytes())
+    bad = peer.submit(peer.task(peer.kernel_id("noop"), [reference]))
+    good = peer.submit(peer.task(peer.kernel_id("noop"), []))
+    until(lambda: peer.completed() >= good)
+    status, text = peer.outcome(bad)
+    assert status == TaskStatus.BAD_BUFFER
+    assert said in text
+    assert peer.outcome(good)[0] == TaskStatus.OK
+
+
+def test_a_buffer_that_changes_while_it_is_on_a_device_is_refused_there_and_copied_nowhere_else(
+    server: ServerProcess, peer: RawPeer
+) -> None:
+    peer.open_queue(device="cpu:1")
+    copy, to_host = peer.kernel_id("copy"), 1
+    peer.buffer(0, peer.free, 4096, [512], dtype=11)
+    last = peer.submit(peer.task(copy, [(0, 0, 3), (0, 0, 3)]))
+    until(lambda: peer.completed() >= last)
+    guard = peer.free + 8192
+    peer.bytes[guard : guard + 4096] = 77
+    for offset, nbytes in ((guard, 4096), (peer.free, 8192), (peer.free, 64), (guard, 64)):
+        peer.buffer(0, offset, nbytes, [8], dtype=11)
+        for kernel, refs in ((copy, [(0, 0, 3), (0, 0, 3)]), (to_host, [(0, 0, 3)])):
+            last = peer.submit(peer.task(kernel, refs))
+            until(lambda: peer.completed() >= last)  # noqa: B023
+            assert peer.outcome(last)[0] == TaskStatus.BAD_BUFFER
+    assert (peer.bytes[guard : guard + 4096] == 77).all()
+    peer.buffer(0, peer.free, 4096, [512], dtype=11)
+    last = peer.submit(peer.task(to_host, [(0, 0, 3)]))
+    until(lambda: peer.completed() >= last)
+    assert peer.outcome(last)[0] == TaskStatus.OK

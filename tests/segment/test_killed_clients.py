@@ -65,9 +65,9 @@ def test_a_client_killed_in_any_state_leaves_nothing_and_hurts_nobody(
     process, _ = start(server, state)
     assert server.status()["applications"]
     kill(process)
-    until(lambda: not server.status()["applications"], 2.0)
-    until(lambda: not server.children(), 2.0)
-    until(lambda: all(device["used_nbytes"] == 0 for device in server.status()["devices"]), 2.0)
+    until(lambda: not server.status()["applications"])
+    until(lambda: not server.children())
+    until(lambda: all(device["used_nbytes"] == 0 for device in server.status()["devices"]))
     assert works(server)
 
 
@@ -78,7 +78,7 @@ def test_tasks_of_a_killed_client_are_dropped_and_not_run(server: ServerProcess)
     before = done()
     process, _ = start(server, "waiting")
     kill(process)
-    until(lambda: not server.status()["applications"], 2.0)
+    until(lambda: not server.status()["applications"])
     assert works(server)
     assert done() - before < 100  # of the 200 that were in its ring
 
@@ -88,7 +88,7 @@ def test_the_grants_of_a_killed_client_are_gone(server: ServerProcess) -> None:
     with server.connect() as client:
         client.import_buffer(token).close()
         kill(process)
-        until(lambda: server.status()["server"]["grants"] == 0, 2.0)
+        until(lambda: server.status()["server"]["grants"] == 0)
         with pytest.raises(InvalidRequest, match="no grant"):
             client.import_buffer(token)
 
@@ -99,7 +99,7 @@ def test_an_importer_keeps_the_content_when_the_exporter_is_killed(server: Serve
         buffer = client.import_buffer(token)
         buffer.numpy()[:] = 3
         kill(process)
-        until(lambda: server.status()["server"]["grants"] == 0, 2.0)
+        until(lambda: server.status()["server"]["grants"] == 0)
         queue = client.queue(device="cpu:1")
         queue.submit("double", [buffer], [buffer]).wait(20)
         assert (buffer.numpy() == 6).all()
@@ -136,4 +136,4 @@ def test_a_client_stopped_in_the_middle_does_not_hold_up_the_others(server: Serv
     os.kill(process.pid, signal.SIGSTOP)
     assert works(server)
     kill(process)
-    until(lambda: not server.status()["applications"], 2.0)
+    until(lambda: not server.status()["applications"])
