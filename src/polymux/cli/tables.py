@@ -41,14 +41,15 @@ def devices_table(state: State) -> Table:
 
 def streams_table(state: State, before: State | None = None) -> Table:
     """List the streams of all devices with what they do."""
-    columns = ("stream", "queues", "busy", "tasks", "tasks/s")
+    columns = ("stream", "units", "queues", "busy", "tasks", "tasks/s")
     made = table("Streams", columns, columns[1:])
     for device in state["devices"]:
         earlier = _by_id(before, "devices").get(device["id"])
         for stream in device["streams"]:
             busy, rate = _stream_rates(state, stream, before, earlier)
             queues = ", ".join(stream["queues"]) or "-"
-            made.add_row(stream["id"], queues, busy, count(stream["tasks"]), rate)
+            units = device["units"] if stream["units"] is None else len(stream["units"])
+            made.add_row(stream["id"], str(units), queues, busy, count(stream["tasks"]), rate)
     return made
 
 

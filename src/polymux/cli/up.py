@@ -30,9 +30,10 @@ _EPILOG = """\
 Devices:
   cpu                          all cores, on shared memory (no copies)
   cpu:0-1,streams=2            these cores, with memory of their own
+  cpu,shares=3+1               two streams, on three cores and on one
   opencl, opencl:0             every OpenCL device, or one of them
   simulated=FILE.toml          a device that a file describes
-Options follow with commas: streams=N, memory=host|own, memory_nbytes=512MiB.
+Options follow with commas: streams=N, shares=whole|split|N+N, memory=host|own, memory_nbytes=512MiB.
 
 What is given here goes before what the configuration file says:
   socket = "/run/polymux.sock"          devices = ["cpu", "opencl:0"]

@@ -9,6 +9,19 @@ from polymux.core.ids import DeviceId, StreamId
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a device's compute units.
+
+    Parameters
+    ----------
+    units : tuple of int, optional
+        The units by number; None is the whole device.
+    """
+
+    units: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """An accelerator's properties.
 
@@ -33,6 +46,8 @@ class DeviceSpec:
         Whether shares smaller than the whole device are possible.
     details : str
         Anything else an operator may want to know, in a sentence.
+    shares : tuple of Share
+        That of each stream; empty: every stream uses the whole device.
     """
 
     id: DeviceId
@@ -45,19 +60,11 @@ class DeviceSpec:
     apis: tuple[str, ...]
     partitionable: bool = False
     details: str = ""
+    shares: tuple[Share, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a device's compute units.
-
-    Parameters
-    ----------
-    units : tuple of int, optional
-        The units by number; None is the whole device.
-    """
-
-    units: tuple[int, ...] | None = None
+    def share_of(self, stream: int) -> Share:
+        """Return the part of the device that its `stream`-th stream uses."""
+        return self.shares[stream] if self.shares else Share()
 
 
 @dataclass(frozen=True, slots=True)

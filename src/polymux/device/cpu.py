@@ -31,7 +31,7 @@ from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 from polymux.device.thread_team import ThreadTeam
 
-_OPTIONS = ("streams", "memory", "memory_nbytes")
+_OPTIONS = ("streams", "shares", "memory", "memory_nbytes")
 
 
 class CpuDevice:
@@ -189,6 +189,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     cores = _cores(request, allowed) if request.target else allowed
     memory = _memory(request)
     host_nbytes = host_memory_nbytes()
+    streams = request.streams(min(2, len(cores)))
     spec = DeviceSpec(
         id=DeviceId(f"cpu:{surroundings.next_index}"),
         api="cpu",
@@ -196,10 +197,11 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
         memory_nbytes=request.memory_nbytes(host_nbytes if memory == "host" else host_nbytes // 4),
         memory=memory,
         units=len(cores),
-        streams=request.streams(min(2, len(cores))),
+        streams=streams,
         apis=cpu_apis(),
         partitionable=len(cores) > 1,
         details=_details(cores),
+        shares=request.shares(len(cores), streams),
     )
     return Found([CpuDevice(spec, cores, surroundings.native_caller)])
 

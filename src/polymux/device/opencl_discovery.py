@@ -50,7 +50,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     ConfigError
         If there is no device of that index.
     """
-    request.check_options(("streams", "memory_nbytes"))
+    request.check_options(("streams", "shares", "memory_nbytes"))
     if request.file or (request.target and not request.target.isdecimal()):
         raise request.error(request.target or request.file, "opencl takes the index of a device: opencl:0")
     cl = import_pyopencl()
@@ -154,6 +154,7 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int) -> OpenCLDe
         details.append(f"it does not know this processor and was told to compile for {name}")
     kinds = cl.device_partition_property
     units = int(handle.max_compute_units)
+    streams = request.streams(2)
     spec = DeviceSpec(
         id=DeviceId(f"opencl:{index}"),
         api="opencl",
@@ -161,10 +162,11 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int) -> OpenCLDe
         memory_nbytes=request.memory_nbytes(int(handle.global_mem_size)),
         memory="own",
         units=units,
-        streams=request.streams(2),
+        streams=streams,
         apis=("opencl",),
         partitionable=units > 1
         and any(kind in handle.partition_properties for kind in (kinds.BY_COUNTS, kinds.EQUALLY)),
         details="; ".join(details),
+        shares=request.shares(units, streams),
     )
     return OpenCLDevice(spec, cl, handle)

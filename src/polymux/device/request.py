@@ -5,6 +5,7 @@
     cpu                                  all cores of this process, on the segment itself
     cpu:0-1                              these cores, with memory of its own
     cpu:0-1,4,streams=2,memory=host      more cores; options follow as NAME=VALUE
+    cpu,shares=3+1                       a stream on three cores and one on the fourth
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list
     simulated=fpga.toml                  the device that the file describes
@@ -16,7 +17,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import accumulate
 
+from polymux.core.device_spec import Share
 from polymux.core.errors import ConfigError
 
 MAX_STREAMS = 64
@@ -78,10 +81,64 @@ class DeviceRequest:
         """
         text = self.options.get("streams")
         if text is None:
-            return default
+            return len(self._unit_counts() or range(default))
         if not text.isdecimal() or not 1 <= int(text) <= MAX_STREAMS:
             raise self.error(f"streams={text}", f"give a number of streams from 1 to {MAX_STREAMS}")
         return int(text)
+
+    def shares(self, units: int, streams: int) -> tuple[Share, ...]:
+        """Option ``shares``: how the streams divide the device's units, in their order.
+
+        ``whole`` (every stream uses all units), ``split`` (each an equal part), or the number of units of each
+        stream: ``4+2+2``.
+
+        Parameters
+        ----------
+        units : int
+            Compute units of the device.
+        streams : int
+            Its streams.
+
+        Returns
+        -------
+        tuple of Share
+            One per stream; empty for ``whole``.
+
+        Raises
+        ------
+        ConfigError
+            If there are fewer units than that takes, or not one count for each stream.
+        """
+        counts = self._unit_counts()
+        text = self.options.get("shares", "whole")
+        if text == "split":
+            if streams > units:
+                remedy = (
+                    f"the device has {units} units for {streams} streams; give fewer streams or shares=whole"
+                )
+                raise self.error("shares=split", remedy)
+            counts = [units // streams + (index < units % streams) for index in range(streams)]
+        if counts is None:
+            return ()
+        if len(counts) != streams or sum(counts) > units:
+            raise self.error(
+                f"shares={text}",
+                f"{len(counts)} shares of {sum(counts)} units together; the device has {units} units and {streams}"
+                " streams: give one number of units for each stream",
+            )
+        ends = list(accumulate(counts))
+        return tuple(Share(tuple(range(end - n, end))) for end, n in zip(ends, counts, strict=True))
+
+    def _unit_counts(self) -> list[int] | None:
+        """Read the numbers of units in option ``shares``; None when it has none."""
+        text = self.options.get("shares", "whole")
+        if text in ("whole", "split"):
+            return None
+        parts = [part.strip() for part in text.split("+")]
+        if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) > MAX_STREAMS:
+            remedy = "give whole, split, or the number of units of each stream, such as 2+1+1"
+            raise self.error(f"shares={text}", remedy)
+        return [int(part) for part in parts]
 
     def memory_nbytes(self, default: int) -> int:
         """Option ``memory_nbytes``: capacity of its memory; a number of bytes or ``"512MiB"``.

@@ -226,10 +226,11 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     ConfigError
         If the file is missing or describes no device.
     """
-    request.check_options(("streams", "memory_nbytes"))
+    request.check_options(("streams", "shares", "memory_nbytes"))
     if not request.file:
         raise request.error(request.text, "name the file that describes the device: simulated=FILE.toml")
     model = read_model(request.file)
+    streams = request.streams(model.streams)
     spec = DeviceSpec(
         id=DeviceId(f"simulated:{surroundings.next_index}"),
         api="simulated",
@@ -237,9 +238,10 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
         memory_nbytes=request.memory_nbytes(model.memory_nbytes),
         memory="own",
         units=model.units,
-        streams=request.streams(model.streams),
+        streams=streams,
         apis=cpu_apis(),
         partitionable=model.units > 1,
         details=f"described by {request.file}; computed on the host's cores",
+        shares=request.shares(model.units, streams),
     )
     return Found([SimulatedDevice(spec, model, surroundings.native_caller)])

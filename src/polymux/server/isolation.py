@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from polymux.core.status import TaskStatus
+from polymux.device.cores import allowed_cores, bind_thread
 from polymux.device.protocol import LaunchError
 from polymux.segment import Worker
 from polymux.server.arguments import Ref
@@ -64,6 +65,9 @@ class Isolation:
         return process.run(ready.kernel.serial, refs, scalars)
 
     def _make_ready(self, bound: BoundQueue, ready: Ready) -> None:
+        bind_thread(
+            allowed_cores()
+        )  # not those of the share only: the process counts the device's units itself
         queue = bound.queue
         process = queue.session.workers.setdefault(self._stream, WorkerProcess(queue.session, self._place))
         if queue.session.ended:

@@ -56,14 +56,14 @@ def make_accelerators(
         spec = device.spec
         location = machine.locations[spec.id]
         for index in range(spec.streams):
-            share = Share()
+            share = spec.share_of(index)
             stream = device.open_stream(share)
             stream_spec = StreamSpec(stream_id(spec.id, index), spec.id, share)
             worker = Worker(
                 location,
                 natives if location == HOST and spec.api == "cpu" else None,
                 trace_capacity=TRACE_CAPACITY if traced else 0,
-                threads=spec.units,
+                threads=spec.units if share.units is None else len(share.units),
             )
             execution = Execution(spec, stream, location, residency, measurements)
             place = (*request_of(spec, requests, devices), share.units)

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from time import monotonic_ns
 from typing import Any
 
-from polymux.core.device_spec import DeviceSpec
+from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
@@ -85,16 +85,17 @@ def _device(
         "copied_in_nbytes": copied_in,
         "copied_out_nbytes": copied_out,
         "streams": [
-            _stream(accelerator.spec.id, accelerator.worker.stats())
+            _stream(accelerator.spec, accelerator.worker.stats())
             for accelerator in parts.accelerators
             if accelerator.device.id == spec.id
         ],
     }
 
 
-def _stream(stream: str, stats: Json) -> Json:
+def _stream(stream: StreamSpec, stats: Json) -> Json:
     return {
-        "id": stream,
+        "id": stream.id,
+        "units": stream.share.units,
         "tasks": stats["tasks"],
         "native_tasks": stats["native_tasks"],
         "busy_ns": stats["busy_ns"],

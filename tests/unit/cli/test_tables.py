@@ -33,7 +33,15 @@ STATE: dict[str, Any] = {
             "lost": None,
             "copied_in_nbytes": 2048,
             "copied_out_nbytes": 0,
-            "streams": [{"id": "opencl:0/0", "tasks": 100, "busy_ns": 5_000_000_000, "queues": {"1.0": {}}}],
+            "streams": [
+                {
+                    "id": "opencl:0/0",
+                    "units": (1, 2, 3),
+                    "tasks": 100,
+                    "busy_ns": 5_000_000_000,
+                    "queues": {"1.0": {}},
+                }
+            ],
         }
     ],
     "absent": [],
@@ -109,4 +117,4 @@ def test_a_lost_device_says_so() -> None:
 def test_a_clock_that_is_corrected_shows_no_negative_load() -> None:
     state = later()
     state["devices"][0]["streams"][0]["busy_ns"] = 0
-    assert "-" not in shown(streams_table(state, STATE)).splitlines()[2].split()[2]
+    assert "-" not in shown(streams_table(state, STATE)).splitlines()[2].split()[3]

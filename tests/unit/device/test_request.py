@@ -98,3 +98,44 @@ def test_a_number_of_streams_that_cannot_be_is_refused(value: str) -> None:
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"speed=3.*no option 'speed'; they have memory, streams"):
         DeviceRequest("cpu", "cpu", options={"speed": "3"}).check_options(["streams", "memory"])
+
+
+@pytest.mark.parametrize(
+    ("options", "units", "shares"),
+    [
+        ("", 4, []),
+        (",shares=whole", 4, []),
+        (",shares=split", 4, [(0, 1), (2, 3)]),
+        (",streams=3,shares=split", 8, [(0, 1, 2), (3, 4, 5), (6, 7)]),
+        (",shares=2+1+1", 4, [(0, 1), (2,), (3,)]),
+        (",shares = 1 + 2", 4, [(0,), (1, 2)]),
+        (",streams=1,shares=3", 4, [(0, 1, 2)]),
+    ],
+)
+def test_shares_divide_the_units_among_the_streams_in_order(
+    options: str, units: int, shares: list[tuple[int, ...]]
+) -> None:
+    request = parse_request("cpu" + options)
+    streams = request.streams(2)
+    assert [share.units for share in request.shares(units, streams)] == shares
+    assert not shares or streams == len(shares)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ("shares=3+2", "4 units and 2 streams"),
+        ("shares=1+1+1,streams=2", "one number of units for each stream"),
+        ("shares=split,streams=5", "give fewer streams"),
+        ("shares=half", "give whole, split"),
+        ("shares=2+", "give whole, split"),
+        ("shares=0+1", "give whole, split"),
+        ("shares=-1", "give whole, split"),
+        ("shares=" + "+".join(["1"] * 65), "give whole, split"),
+    ],
+)
+def test_shares_that_cannot_be_name_the_value_and_the_remedy(options: str, remedy: str) -> None:
+    request = parse_request("cpu," + options)
+    with pytest.raises(ConfigError, match=remedy) as failure:
+        request.shares(4, request.streams(2))
+    assert "shares=" in str(failure.value.value)
