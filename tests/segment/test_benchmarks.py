@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from polymux.bench import BENCHMARKS, cbench
-from polymux.bench.bench_server import BenchServer
+from polymux.bench.bench_server import BenchServer, device_on
 from polymux.bench.cores import choose_cores
 from polymux.core.errors import PolymuxError
 
@@ -55,7 +55,7 @@ def test_an_unknown_benchmark_is_refused_with_the_names_of_all() -> None:
 
 
 def test_the_server_of_a_benchmark_ends_with_it() -> None:
-    with BenchServer(choose_cores()) as server:
+    with BenchServer([device_on(choose_cores())]) as server:
         assert server.rss_nbytes() > 0
         folder = Path(server.socket).parent
     assert not Path(f"/proc/{server.pid}").exists()
@@ -66,7 +66,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_words(monkeypatch: py
     monkeypatch.setattr("polymux.bench.bench_server.KERNELS", (Path("/nowhere/kernels.toml"),))
     with (
         pytest.raises(PolymuxError, match=r"did not start.*/nowhere/kernels\.toml"),
-        BenchServer(choose_cores()),
+        BenchServer([device_on(choose_cores())]),
     ):
         pass
 

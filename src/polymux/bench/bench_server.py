@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -18,13 +19,20 @@ KERNELS = (Path(__file__).with_name("native_kernels.toml"), Path(__file__).with_
 START_TIMEOUT_S = 60.0
 
 
+def device_on(cores: Cores) -> str:
+    """Name the device that works on host memory with the server's core alone."""
+    return f"cpu:{cores.server}-{cores.server},memory=host,streams=1" if cores.pinned else "cpu"
+
+
 class BenchServer:
     """Runs a server with the benchmark's kernels as long as the ``with`` block lasts.
 
     Parameters
     ----------
-    cores : Cores
-        Where the accelerator thread runs; the device works on host memory.
+    devices : sequence of str
+        As ``polymux up --device`` takes them.
+    arguments : str
+        Further ones of ``polymux up``: ``"--policy", "elastic"``.
 
     Attributes
     ----------
@@ -37,14 +45,14 @@ class BenchServer:
     socket: str
     pid: int
 
-    def __init__(self, cores: Cores) -> None:
-        self._device = f"cpu:{cores.server}-{cores.server},memory=host,streams=1" if cores.pinned else "cpu"
+    def __init__(self, devices: Sequence[str], *arguments: str) -> None:
+        self._arguments = [word for device in devices for word in ("--device", device)] + [*arguments]
 
     def __enter__(self) -> BenchServer:
         self._folder = tempfile.TemporaryDirectory(prefix="polymux-bench-")
         self.socket = str(Path(self._folder.name) / "socket")
         self._log = Path(self._folder.name) / "log"
-        words = [sys.executable, "-m", "polymux.cli", "up", "--socket", self.socket, "--device", self._device]
+        words = [sys.executable, "-m", "polymux.cli", "up", "--socket", self.socket, *self._arguments]
         for kernels in KERNELS:
             words += ["--kernels", str(kernels)]
         with self._log.open("w") as log:

@@ -9,7 +9,7 @@ from statistics import median
 
 import polymux
 from polymux.bench import cbench
-from polymux.bench.bench_server import BenchServer
+from polymux.bench.bench_server import BenchServer, device_on
 from polymux.bench.cores import Cores, choose_cores, pinned_to
 from polymux.bench.effort import Effort
 from polymux.bench.report import Progress, Report, Row
@@ -25,7 +25,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     """Measure `submit` with two buffers and 16 bytes of scalars while the server drains the queue."""
     cores = choose_cores()
     found: dict[str, list[float]] = {}
-    with BenchServer(cores) as server:
+    with BenchServer([device_on(cores)]) as server:
         for index in range(effort.rounds):
             progress(f"round {index + 1} of {effort.rounds}")
             with pinned_to({cores.client}):

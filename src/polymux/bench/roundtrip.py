@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import polymux
 from polymux.bench import cbench
-from polymux.bench.bench_server import BenchServer
+from polymux.bench.bench_server import BenchServer, device_on
 from polymux.bench.cores import Cores, choose_cores, pinned_to
 from polymux.bench.effort import Effort
 from polymux.bench.report import Progress, Report, Row
@@ -22,7 +22,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     """Measure the round trip of an empty native and an empty Python kernel, awake and after both sides slept."""
     cores = choose_cores()
     found: dict[str, list[float]] = {}
-    with BenchServer(cores) as server:
+    with BenchServer([device_on(cores)]) as server:
         steps = _steps(server.socket, cores, effort)
         for index in range(effort.rounds):
             for name, step in steps.items():

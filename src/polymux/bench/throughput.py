@@ -6,7 +6,7 @@ from statistics import median
 from time import monotonic_ns
 
 from polymux.bench import cbench
-from polymux.bench.bench_server import BenchServer
+from polymux.bench.bench_server import BenchServer, device_on
 from polymux.bench.cores import Cores, choose_cores, pinned_to
 from polymux.bench.effort import MIB, Effort
 from polymux.bench.report import Progress, Report, Row
@@ -25,7 +25,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     one: list[float] = []
     eight: list[float] = []
     bare: list[float] = []
-    with BenchServer(cores) as server:
+    with BenchServer([device_on(cores)]) as server:
         progress(f"issue cost and memory after {effort.later:,} tasks")
         _through_one_queue(server, cores, effort.later // 10, None)
         before = server.rss_nbytes()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import polymux
-from polymux.bench.bench_server import KERNEL_LIBRARY, BenchServer
+from polymux.bench.bench_server import KERNEL_LIBRARY, BenchServer, device_on
 from polymux.bench.cores import choose_cores, pinned_to
 from polymux.bench.effort import MIB, Effort
 from polymux.bench.report import Progress, Report, Row
@@ -37,7 +37,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     sizes = [nbytes for nbytes in SIZES if nbytes <= effort.largest_nbytes]
     halves = []
     for turn in (cores, cores.swapped()):
-        with BenchServer(turn) as server, pinned_to({turn.client}):
+        with BenchServer([device_on(turn)]) as server, pinned_to({turn.client}):
             half = []
             for nbytes in sizes:
                 progress(f"{nbytes // MIB} MiB")
