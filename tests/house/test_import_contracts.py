@@ -62,6 +62,12 @@ def test_the_sources_keep_the_contracts(tree: Path) -> None:
             "import polymux.server",
             "polymux.serving is not allowed to import polymux.server",
         ),
+        ("apps/extra.py", "import polymux.serving", "polymux.apps is not allowed to import polymux.serving"),
+        (
+            "apps/extra.py",
+            "import polymux.device",
+            "polymux.apps is not allowed to import polymux.device",
+        ),
         ("utils/__init__.py", "", "polymux.utils"),
         ("sched/extra.py", "from time import monotonic_ns", "polymux.sched is not allowed to import time"),
         ("policy/extra.py", "import random", "polymux.policy is not allowed to import random"),
