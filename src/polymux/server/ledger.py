@@ -179,14 +179,14 @@ class Ledger:
                 by_session[session] = by_session.get(session, 0) + placement.nbytes
         return Usage(store.capacity_nbytes, store.used_nbytes, by_session, by_queue)
 
-    def away_nbytes(self, queue: str, location: int) -> int:
-        """Bytes that a queue used last and that are on another device than `location`."""
-        distinct = {id(placement): placement for placement in self.placements.values()}
-        return sum(
-            placement.nbytes
-            for placement in distinct.values()
-            if placement.queue == queue and placement.location not in (location, HOST)
-        )
+    def footprints(self) -> dict[str, dict[int, int]]:
+        """Count by queue and location the bytes of the buffers that it used last and that are known."""
+        found: dict[str, dict[int, int]] = {}
+        for placement in {id(placement): placement for placement in self.placements.values()}.values():
+            if placement.queue:
+                at = found.setdefault(placement.queue, {})
+                at[placement.location] = at.get(placement.location, 0) + placement.nbytes
+        return found
 
     def _take_home(self, placement: Placement) -> None:
         store = self.stores[placement.location]

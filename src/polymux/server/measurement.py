@@ -42,6 +42,11 @@ class Measurements:
         """Bytes copied into a device's memory and out of it so far."""
         return self._copied_nbytes.get((location, True), 0), self._copied_nbytes.get((location, False), 0)
 
+    def ps_per_byte(self, location: int) -> tuple[int | None, int | None]:
+        """Mean cost of a copy into a device's memory and out of it, in picoseconds per byte; None: never measured."""
+        into, out = (self._ns_per_byte.get((location, direction)) for direction in (True, False))
+        return (None if into is None else round(1000 * into), None if out is None else round(1000 * out))
+
     def gain_ns(self, kernel_id: int, here: DeviceId, there: DeviceId) -> int | None:
         """Estimate by how much a kernel is faster elsewhere; None: it has not run on both."""
         at_here = self._launch_ns.get((here, kernel_id))

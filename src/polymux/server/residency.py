@@ -166,10 +166,17 @@ class Residency:
         with self._changed:
             return {location: self._ledger.usage(location) for location in self._ledger.stores}
 
-    def away_nbytes(self, queue: str, location: int) -> int:
-        """Bytes that a queue used last and that are on another device than `location`."""
+    def footprints(self) -> dict[str, dict[int, int]]:
+        """Count the data of queues.
+
+        Returns
+        -------
+        dict
+            Queue id -> location (0: host) -> bytes of the buffers that the queue used last. Buffers that have never
+            left the host are not known here.
+        """
         with self._changed:
-            return self._ledger.away_nbytes(queue, location)
+            return self._ledger.footprints()
 
     def _choose(self, location: int, wanted: list[Want], queue: str, evict_all: bool) -> Plan:
         waiter = _Waiter(location, frozenset(want.home.key for want in wanted))

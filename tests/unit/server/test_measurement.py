@@ -59,3 +59,12 @@ def test_a_kernel_that_is_gone_is_forgotten_on_every_device() -> None:
     measurements.forget(1000)
     assert measurements.gain_ns(5, DeviceId("cpu:0"), DeviceId("cpu:1")) is None
     assert measurements._launch_ns == {}
+
+
+def test_rates_are_told_in_picoseconds_per_byte() -> None:
+    measured = Measurements()
+    assert measured.ps_per_byte(1) == (None, None)
+    measured.copied(copy(1, True, 1000, 250))
+    assert measured.ps_per_byte(1) == (250, None)
+    measured.copied(copy(1, False, 1000, 500))
+    assert measured.ps_per_byte(1) == (250, 500)

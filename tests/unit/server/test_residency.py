@@ -266,3 +266,11 @@ def test_a_buffer_that_is_gone_cannot_be_joined() -> None:
     machine.residency.make_shared(app.home(0), 10)
     machine.residency.forget_owner(app.owner)
     assert not machine.residency.join(app.home(0), other.home(0))
+
+
+def test_a_queues_footprint_is_what_it_used_last_by_place() -> None:
+    machine, app = Machine(100, 100), Application(1, [10, 20, 5])
+    machine.residency.release(machine.residency.acquire(1, [app.want(0), app.want(1)], "1.0"))
+    machine.residency.release(machine.residency.acquire(2, [app.want(2)], "1.0"))
+    machine.residency.release(machine.residency.acquire(2, [app.want(1, WRITE)], "1.1"))
+    assert machine.residency.footprints() == {"1.0": {1: 10, 2: 5}, "1.1": {2: 20}}
