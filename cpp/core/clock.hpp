@@ -28,6 +28,10 @@ inline uint64_t cycles() {
 #endif
 }
 
+// A coarse moment in 32 bits, for differences of up to 2^31 ticks (15 minutes at 2.4 GHz).
+inline constexpr uint32_t kStampShift = 10;
+inline uint32_t stamp_of(uint64_t cycles) { return static_cast<uint32_t>(cycles >> kStampShift); }
+
 // What remains of a time-out that began at `start_ns`; -1 stays for ever.
 inline int64_t time_left(int64_t start_ns, int64_t timeout_ns) {
   return timeout_ns < 0 ? -1 : std::max<int64_t>(0, timeout_ns - (now_ns() - start_ns));

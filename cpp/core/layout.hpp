@@ -18,7 +18,7 @@
 namespace polymux {
 
 inline constexpr uint64_t kMagic = 0x0058554D594C4F50;  // "POLYMUX"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint32_t kMaxBuffers = 65536;
@@ -80,7 +80,7 @@ struct TaskHeader {
   int8_t priority;
   uint8_t share;
   uint16_t device;
-  uint32_t reserved;
+  uint32_t submitted;  // when, as stamp_of() says
 };
 static_assert(sizeof(TaskHeader) == 32);
 

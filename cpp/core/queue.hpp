@@ -9,6 +9,7 @@
 
 #include "buffer.hpp"
 #include "client.hpp"
+#include "clock.hpp"
 #include "layout.hpp"
 #include "progress.hpp"
 
@@ -99,7 +100,7 @@ inline uint64_t Queue::submit(uint32_t kernel, uint32_t n_buffers, Buffer* const
                  static_cast<int8_t>(hints.priority),
                  static_cast<uint8_t>(hints.share),
                  static_cast<uint16_t>(hints.device),
-                 0};
+                 stamp_of(cycles())};
   auto* refs = reinterpret_cast<BufferRef*>(slot.payload);
   for (uint32_t i = 0; i < n_buffers; ++i) {
     Buffer* b = buffers[i];

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "clock.hpp"
 #include "layout.hpp"
 
 namespace polymux {
@@ -48,6 +49,7 @@ struct ServerQueue {
   uint64_t taken = 0;
   uint64_t completed = 0;
   uint64_t failed = 0;
+  const uint64_t opened_cycles = cycles();
   uint64_t served = 0;  // the last wanted sequence that was woken for
   uint32_t next_error = 0;
   std::atomic<bool> open{true};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 
 #include "futex.hpp"
 
@@ -10,41 +9,33 @@ namespace polymux {
 
 namespace {
 
+// Tasks without a caller that run before a caller that does not want to sleep gets its turn.
+constexpr uint32_t kMostAtOnce = 16;
+
 // A counter with one writer.
 void add(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
-}  // namespace
-
-void NativeTable::set(uint32_t id, Kernel kernel) {
-  if (id >= kSize) throw SegmentError("kernel id " + std::to_string(id) + " is above " + std::to_string(kSize - 1));
-  std::lock_guard lock(mutex_);
-  kept_.push_back(std::make_unique<Kernel>(std::move(kernel)));
-  table_[id].store(kept_.back().get(), std::memory_order_release);
+int64_t to_ns(uint64_t cycles, double ns_per_cycle) {
+  return static_cast<int64_t>(static_cast<double>(cycles) * ns_per_cycle);
 }
 
-void NativeTable::clear(uint32_t id) {
-  if (id < kSize) table_[id].store(nullptr, std::memory_order_release);
+// How long a task has waited. The client says when it was submitted: never before its queue was opened, nor in future.
+uint64_t waited_cycles(uint32_t submitted, uint64_t start, uint64_t opened) {
+  const auto ticks = static_cast<int32_t>(stamp_of(start) - submitted);
+  if (ticks <= 0) return 0;
+  return std::min(static_cast<uint64_t>(ticks) << kStampShift, start - opened);
 }
 
-int call_kernel(polymux_kernel_fn function, const polymux_kernel_buffer* buffers, uint32_t n_buffers,
-                const void* arguments, uint32_t arguments_nbytes, uint32_t threads, char* message,
-                uint32_t message_nbytes) {
-  polymux_kernel_call call{POLYMUX_KERNEL_ABI, n_buffers, buffers, arguments,
-                           arguments_nbytes,   threads,   message, message_nbytes};
-  message[0] = '\0';
-  try {
-    return function(&call);
-  } catch (const std::exception& e) {
-    std::strncpy(message, e.what(), message_nbytes - 1);
-    message[message_nbytes - 1] = '\0';
-  } catch (...) {
-    std::strncpy(message, "threw something that is no std::exception", message_nbytes);
-    message[message_nbytes - 1] = '\0';
+void check_weight(uint32_t weight) {
+  if (weight < 1 || weight > kMaxWeight) {
+    throw SegmentError("weight " + std::to_string(weight) + " is outside 1 to " + std::to_string(kMaxWeight) +
+                       " (100 is normal)");
   }
-  return -1;
 }
+
+}  // namespace
 
 Worker::Worker(uint32_t location, std::shared_ptr<NativeTable> natives, int64_t spin_ns, uint32_t trace_capacity,
                uint32_t threads)
@@ -71,32 +62,43 @@ void Worker::wake() {
   if (asleep_.load(std::memory_order_seq_cst)) futex_wake_all(&bell_);
 }
 
-void Worker::bind(std::shared_ptr<Segment> segment, uint32_t index, std::string queue, int32_t priority, bool native) {
-  auto bound = std::make_unique<Bound>();
+void Worker::bind(std::shared_ptr<Segment> segment, uint32_t index, std::string queue, const Binding& binding) {
+  check_weight(binding.weight);
+  auto bound = std::make_unique<BoundQueue>();
   bound->ring = segment->queue(index);
   bound->segment = std::move(segment);
   bound->queue = queue;
-  bound->priority = priority;
-  bound->native = native;
-  post(Change{Change::Kind::bind, std::move(queue), std::move(bound), 0, {}});
-}
-
-void Worker::unbind(std::string queue) { post(Change{Change::Kind::unbind, std::move(queue), nullptr, 0, {}}); }
-void Worker::hold(std::string queue) { post(Change{Change::Kind::hold, std::move(queue), nullptr, 0, {}}); }
-void Worker::resume(std::string queue) { post(Change{Change::Kind::resume, std::move(queue), nullptr, 0, {}}); }
-void Worker::fail_head(std::string queue, int32_t status, std::string message) {
-  post(Change{Change::Kind::fail_head, std::move(queue), nullptr, status, std::move(message)});
-}
-
-Worker::Bound* Worker::find(const std::string& queue) {
-  for (auto& b : bound_) {
-    if (b->queue == queue) return b.get();
+  bound->priority = binding.priority;
+  bound->native = binding.native;
+  bound->weigh(binding.weight);
+  {
+    std::lock_guard lock(mutex_);
+    wanted_.insert(queue);
   }
-  return nullptr;
+  post({Change::Kind::bind, std::move(queue), std::move(bound), binding.group});
 }
 
-// True when something was released, so that the caller hears of it before another task runs.
-bool Worker::apply_changes() {
+bool Worker::unbind(const std::string& queue) {
+  {
+    std::lock_guard lock(mutex_);
+    if (wanted_.erase(queue) == 0) return false;
+  }
+  post({Change::Kind::unbind, queue});
+  return true;
+}
+
+void Worker::weigh(std::string queue, uint32_t weight) {
+  check_weight(weight);
+  post({Change::Kind::weigh, std::move(queue), nullptr, weight});
+}
+
+void Worker::hold(std::string queue) { post({Change::Kind::hold, std::move(queue)}); }
+void Worker::resume(std::string queue) { post({Change::Kind::resume, std::move(queue)}); }
+void Worker::fail_head(std::string queue, int32_t status, std::string message) {
+  post({Change::Kind::fail_head, std::move(queue), nullptr, static_cast<uint32_t>(status), std::move(message)});
+}
+
+void Worker::apply_changes() {
   std::vector<Change> changes;
   {
     std::lock_guard lock(mutex_);
@@ -104,107 +106,59 @@ bool Worker::apply_changes() {
     changed_.store(false, std::memory_order_release);
   }
   for (Change& change : changes) {
-    Bound* b = find(change.queue);
+    if (change.kind == Change::Kind::bind) {
+      apply_bind(std::move(change.bound), change.number);
+      continue;
+    }
+    BoundQueue* b = bound_.find(change.queue);
+    if (b == nullptr) continue;  // given up meanwhile
     switch (change.kind) {
-      case Change::Kind::bind:
-        if (b == nullptr) {
-          if (trace_capacity_ != 0) {
-            std::lock_guard lock(stats_mutex_);
-            const auto at = std::find(trace_names_.begin(), trace_names_.end(), change.queue);
-            change.bound->trace_name = static_cast<uint32_t>(at - trace_names_.begin());
-            if (at == trace_names_.end()) trace_names_.push_back(change.queue);
-          }
-          change.bound->tail = change.bound->ring->taken;  // another stream may have had it
-          std::lock_guard lock(stats_mutex_);
-          bound_.push_back(std::move(change.bound));
-        }
+      case Change::Kind::unbind:
+        b->leaving = true;
+        if (b->in_hand == 0) release(b);
         break;
-      case Change::Kind::unbind: {
-        QueueStats left;
-        std::unique_ptr<Bound> gone;  // dies after the lock: Python's lock is taken to drop its segment, and a reader
-                                      // of the statistics waits for ours while it holds that one
-        if (b != nullptr) {
-          std::lock_guard lock(stats_mutex_);
-          left = {b->tasks.load(),
-                  static_cast<int64_t>(static_cast<double>(b->busy_cycles.load()) * clock_.ns_per_cycle())};
-          const auto at = std::find_if(bound_.begin(), bound_.end(), [b](const auto& p) { return p.get() == b; });
-          gone = std::move(*at);
-          bound_.erase(at);
-        }
-        released_.emplace_back(change.queue, left);  // also when it was not bound: whoever asked waits for the answer
-        break;
-      }
-      case Change::Kind::hold:
-        if (b != nullptr) b->held = true;
-        break;
-      case Change::Kind::resume:
-        if (b != nullptr) b->held = false;
+      case Change::Kind::weigh:
+        b->weigh(static_cast<uint32_t>(change.number));
         break;
       case Change::Kind::fail_head:
-        if (b != nullptr) {
-          b->fail_head.emplace(change.status, std::move(change.message));
-          b->held = false;
-        }
+        b->fail_head.emplace(static_cast<int32_t>(change.number), std::move(change.message));
+        b->held = false;
         break;
+      default:
+        b->held = change.kind == Change::Kind::hold;
     }
   }
-  return !released_.empty();
 }
 
-bool Worker::available(Bound& b) {
-  if (b.held || b.broken) return false;
-  if (b.tail != b.ring->taken) return true;
-  b.tail = b.ring->view.header->tail.load(std::memory_order_acquire);
-  return b.tail != b.ring->taken && !b.segment->dead() && b.ring->open.load(std::memory_order_relaxed);
+void Worker::apply_bind(std::unique_ptr<BoundQueue> bound, uint64_t group) {
+  if (bound_.find(bound->queue) != nullptr) return;
+  std::lock_guard lock(stats_mutex_);
+  if (trace_capacity_ != 0) {
+    const auto at = std::find(trace_names_.begin(), trace_names_.end(), bound->queue);
+    bound->trace_name = static_cast<uint32_t>(at - trace_names_.begin());
+    if (at == trace_names_.end()) trace_names_.push_back(bound->queue);
+  }
+  bound->tail = bound->ring->taken;  // another stream may have had it
+  bound_.add(std::move(bound), group);
+}
+
+QueueStats Worker::remove(BoundQueue* bound) {
+  std::unique_ptr<BoundQueue> gone;  // dies after the lock: Python's lock is taken to drop its segment, and a reader of
+                                     // the statistics waits for ours while it holds that one
+  std::lock_guard lock(stats_mutex_);
+  gone = bound_.remove(bound);
+  return stats_of(*gone, clock_.ns_per_cycle());
+}
+
+void Worker::release(BoundQueue* bound) {
+  std::string queue = bound->queue;
+  const QueueStats stats = remove(bound);
+  released_.emplace_back(std::move(queue), stats);
 }
 
 bool Worker::anything_to_do() {
   if (changed_.load(std::memory_order_acquire) || woken_.load(std::memory_order_acquire)) return true;
-  for (auto& b : bound_) {
-    if (available(*b)) return true;
-  }
-  return false;
-}
-
-// The head with the highest priority (queue's plus task's), then the earliest deadline, then whose turn it is.
-Worker::Bound* Worker::choose() {
-  const size_t n = bound_.size();
-  Bound* best = nullptr;
-  int32_t best_priority = 0;
-  int64_t best_deadline = 0;
-  size_t best_at = 0;
-  bool compared = false;
-  for (size_t i = 0; i < n; ++i) {
-    const size_t at = (turn_ + i) % n;
-    Bound& b = *bound_[at];
-    if (!available(b)) continue;
-    if (best == nullptr) {
-      best = &b;
-      best_at = at;
-      continue;
-    }
-    const auto hints = [](const Bound& x, int32_t* priority, int64_t* deadline) {
-      const TaskHeader& h = x.ring->view.slots[x.ring->taken & x.ring->view.mask].header;
-      const int64_t d = h.deadline_ns;
-      *priority = x.priority + h.priority;
-      *deadline = d > 0 ? d : INT64_MAX;
-    };
-    if (!compared) {
-      hints(*best, &best_priority, &best_deadline);
-      compared = true;
-    }
-    int32_t priority;
-    int64_t deadline;
-    hints(b, &priority, &deadline);
-    if (priority > best_priority || (priority == best_priority && deadline < best_deadline)) {
-      best = &b;
-      best_at = at;
-      best_priority = priority;
-      best_deadline = deadline;
-    }
-  }
-  if (best != nullptr) turn_ = (best_at + 1) % n;
-  return best;
+  return bound_.any_available();
 }
 
 void Worker::sleep() {
@@ -239,20 +193,27 @@ void Worker::sleep() {
   asleep_.store(false, std::memory_order_seq_cst);
 }
 
-void Worker::finish(Bound& b, uint64_t sequence, uint32_t kernel, int32_t status, const char* text, size_t nbytes,
+void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const char* text, size_t nbytes,
                     uint64_t start) {
-  b.segment->complete(b.ring.get(), sequence, status, text, nbytes);
+  b.segment->complete(b.ring.get(), task.sequence, status, text, nbytes);
   const uint64_t end = cycles();
+  if (start < last_end_) start = last_end_;  // it was in hand early: a stream runs one after the other
+  last_end_ = end;
   const uint64_t busy = end - start;
+  const uint64_t waiting = waited_cycles(task.submitted, start, b.ring->opened_cycles);
+  bound_.charge(b, busy);
   add(b.tasks, 1);
   add(b.busy_cycles, busy);
+  add(b.waiting_cycles, waiting);
   add(tasks_, 1);
   add(busy_cycles_, busy);
+  add(waiting_cycles_, waiting);
   if (trace_capacity_ != 0) {
     std::lock_guard lock(stats_mutex_);
     if (trace_.size() < trace_capacity_) {
       const double scale = clock_.ns_per_cycle();
-      trace_.push_back({b.trace_name, kernel, sequence, clock_.at(start, scale), clock_.at(end, scale)});
+      trace_.push_back({b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale),
+                        clock_.at(start, scale), clock_.at(end, scale)});
     } else {
       trace_dropped_.fetch_add(1, std::memory_order_relaxed);
     }
@@ -260,15 +221,15 @@ void Worker::finish(Bound& b, uint64_t sequence, uint32_t kernel, int32_t status
 }
 
 // False when the task needs the caller (or deserves an error text that the caller writes).
-bool Worker::run_native(Bound& b, CheckedTask& task) {
+bool Worker::run_native(BoundQueue& b, CheckedTask& task) {
   const TaskHeader& h = task.header;
-  if (!b.native || task.status != POLYMUX_OK || h.device != 0) return false;
+  if (!b.native || b.in_hand != 0 || task.status != POLYMUX_OK || h.device != 0) return false;
   for (uint32_t i = 0; i < h.n_buffers; ++i) {
     if (task.refs[i].location != 0) return false;
   }
   const uint64_t start = cycles();
   if (h.kernel == kBarrierKernel || h.kernel == kToHostKernel) {
-    finish(b, h.sequence, h.kernel, POLYMUX_OK, "", 0, start);
+    finish(b, h, POLYMUX_OK, "", 0, start);
     return true;
   }
   const NativeTable::Kernel* kernel = natives_ && location_ == 0 ? natives_->find(h.kernel) : nullptr;
@@ -289,22 +250,22 @@ bool Worker::run_native(Bound& b, CheckedTask& task) {
     for (int32_t d = 0; d < r.ndim; ++d) buffers[i].shape[d] = r.shape[d];
   }
   char message[kErrorTextBytes];
-  const int rc = call_kernel(kernel->function, buffers, h.n_buffers, task.arguments, h.arguments_nbytes, threads_,
-                             message, sizeof(message));
+  const int rc = call_kernel(kernel->function, buffers, h.n_buffers, task.arguments, h.arguments_nbytes,
+                             kernel->threads ? threads_ : 1, message, sizeof(message));
   add(native_tasks_, 1);
   if (rc == 0) {
-    finish(b, h.sequence, h.kernel, POLYMUX_OK, "", 0, start);
+    finish(b, h, POLYMUX_OK, "", 0, start);
   } else {
     message[sizeof(message) - 1] = '\0';
     if (message[0] == '\0') std::snprintf(message, sizeof(message), "native kernel %u returned %d", h.kernel, rc);
     const auto status = rc == POLYMUX_BAD_ARGUMENT ? POLYMUX_BAD_ARGUMENT : POLYMUX_KERNEL_FAILED;
-    finish(b, h.sequence, h.kernel, status, message, std::strlen(message), start);
+    finish(b, h, status, message, std::strlen(message), start);
   }
   return true;
 }
 
-Worker::Next Worker::next() {
-  for (;;) {
+Worker::Next Worker::next(bool block) {
+  for (uint32_t ran = 0;;) {
     if (changed_.load(std::memory_order_acquire)) apply_changes();
     if (!released_.empty()) {
       auto [queue, stats] = std::move(released_.back());
@@ -314,8 +275,10 @@ Worker::Next Worker::next() {
     if (woken_.exchange(false, std::memory_order_acq_rel) && !changed_.load(std::memory_order_acquire)) {
       return {Kind::woken, nullptr, {}, {}, {}};
     }
-    Bound* b = choose();
+    // A caller that has tasks in hand is not kept from them by those that need no caller.
+    BoundQueue* b = block || ran < kMostAtOnce ? bound_.choose() : nullptr;
     if (b == nullptr) {
+      if (!block) return {Kind::idle, nullptr, {}, {}, {}};
       sleep();
       continue;
     }
@@ -333,13 +296,15 @@ Worker::Next Worker::next() {
     b->segment->read_task(ring.view.slots[ring.taken & ring.view.mask], sequence, &scratch_);
     ring.taken = sequence;
     ring.view.header->taken.store(sequence, std::memory_order_relaxed);
+    ++ran;
     if (b->fail_head) {
       const auto [status, message] = std::move(*b->fail_head);
       b->fail_head.reset();
-      finish(*b, sequence, scratch_.header.kernel, status, message.data(), message.size(), cycles());
+      finish(*b, scratch_.header, status, message.data(), message.size(), cycles());
       continue;
     }
     if (run_native(*b, scratch_)) continue;
+    ++b->in_hand;
     auto record = std::make_shared<TaskRecord>();
     record->queue = b->queue;
     record->segment = b->segment;
@@ -349,33 +314,69 @@ Worker::Next Worker::next() {
   }
 }
 
+BoundQueue* Worker::holder(const TaskRecord& record) {
+  if (record.done) throw SegmentError("the task is complete already");
+  BoundQueue* b = bound_.find(record.queue);
+  if (b == nullptr || b->segment != record.segment) throw SegmentError("queue " + record.queue + " is not bound here");
+  return b;
+}
+
 void Worker::complete(TaskRecord* record, int32_t status, const std::string& message) {
-  if (record->done) throw SegmentError("the task is complete already");
-  Bound* b = find(record->queue);
-  if (b == nullptr || b->segment != record->segment)
-    throw SegmentError("queue " + record->queue + " is not bound here");
-  record->done = true;
+  BoundQueue* b = holder(*record);
   const TaskHeader& h = record->task.header;
-  finish(*b, h.sequence, h.kernel, status, message.data(), message.size(), record->start_cycles);
+  if (h.sequence != b->ring->completed + 1) {
+    throw SegmentError("task " + std::to_string(h.sequence) + " of queue " + b->queue + " cannot end before task " +
+                       std::to_string(b->ring->completed + 1));
+  }
+  record->done = true;
+  finish(*b, h, status, message.data(), message.size(), record->start_cycles);
+  if (--b->in_hand == 0 && b->leaving) release(b);
+}
+
+void Worker::take_back(TaskRecord* record, BoundQueue* b) {
+  const uint64_t sequence = record->task.header.sequence;
+  if (sequence != b->ring->taken) {
+    throw SegmentError("task " + std::to_string(b->ring->taken) + " of queue " + b->queue +
+                       " is in hand; it goes back before task " + std::to_string(sequence));
+  }
+  record->done = true;
+  b->ring->taken = sequence - 1;
+  b->ring->view.header->taken.store(b->ring->taken, std::memory_order_relaxed);
+  --b->in_hand;
 }
 
 void Worker::put_back(TaskRecord* record) {
-  if (record->done) throw SegmentError("the task is complete already");
-  Bound* b = find(record->queue);
-  if (b == nullptr || b->segment != record->segment)
-    throw SegmentError("queue " + record->queue + " is not bound here");
-  record->done = true;
-  b->ring->taken = record->task.header.sequence - 1;
-  b->ring->view.header->taken.store(b->ring->taken, std::memory_order_relaxed);
-  b->held = true;  // until whoever decides says resume, fail_head or unbind
+  BoundQueue* b = holder(*record);
+  take_back(record, b);
+  b->held = true;
+  if (b->in_hand == 0 && b->leaving) release(b);
+}
+
+QueueStats Worker::give_up(TaskRecord* record) {
+  BoundQueue* b = holder(*record);
+  if (b->in_hand != 1) {
+    throw SegmentError(std::to_string(b->in_hand) + " tasks of queue " + b->queue + " are in hand; only the last " +
+                       "one can be given up with it");
+  }
+  take_back(record, b);
+  {
+    std::lock_guard lock(mutex_);
+    wanted_.erase(b->queue);
+    std::erase_if(changes_, [b](const Change& c) { return c.kind == Change::Kind::unbind && c.queue == b->queue; });
+  }
+  return remove(b);
+}
+
+QueueStats Worker::stats_of(const BoundQueue& b, double ns_per_cycle) const {
+  return {b.tasks.load(), to_ns(b.busy_cycles.load(), ns_per_cycle), to_ns(b.waiting_cycles.load(), ns_per_cycle)};
 }
 
 WorkerStats Worker::stats() {
   std::lock_guard lock(stats_mutex_);
   const double scale = clock_.ns_per_cycle();
-  const auto ns = [scale](uint64_t c) { return static_cast<int64_t>(static_cast<double>(c) * scale); };
-  WorkerStats out{tasks_.load(), native_tasks_.load(), ns(busy_cycles_.load()), {}};
-  for (const auto& b : bound_) out.queues[b->queue] = {b->tasks.load(), ns(b->busy_cycles.load())};
+  WorkerStats out{
+      tasks_.load(), native_tasks_.load(), to_ns(busy_cycles_.load(), scale), to_ns(waiting_cycles_.load(), scale), {}};
+  for (const auto& b : bound_) out.queues[b->queue] = stats_of(*b, scale);
   return out;
 }
 

@@ -33,6 +33,23 @@ nb::tuple buffer_tuple(const Segment& segment, uint32_t slot, uint16_t generatio
   return nb::make_tuple(r.offset, r.nbytes, r.dtype, shape_tuple(r.ndim, r.shape));
 }
 
+nb::list pending_refs(const Segment& segment, uint32_t index, uint64_t limit) {
+  const auto queue = segment.queue(index);
+  const uint64_t taken = queue->taken;
+  const uint64_t pending = queue->view.header->tail.load(std::memory_order_acquire) - taken;
+  nb::list out;
+  if (pending > queue->capacity) return out;
+  auto task = std::make_unique<CheckedTask>();
+  for (uint64_t at = taken; at != taken + std::min(pending, limit); ++at) {
+    segment.read_task(queue->view.slots[at & queue->view.mask], at + 1, task.get());
+    for (uint32_t i = 0; i < task->header.n_buffers; ++i) {
+      const CheckedRef& r = task->refs[i];
+      out.append(nb::make_tuple(r.slot, r.generation, r.access));
+    }
+  }
+  return out;
+}
+
 nb::list refs_of(const TaskRecord& record) {
   nb::list out;
   for (uint32_t i = 0; i < record.task.header.n_buffers; ++i) {
@@ -43,19 +60,22 @@ nb::list refs_of(const TaskRecord& record) {
   return out;
 }
 
-nb::tuple next_tuple(Worker& worker) {
+nb::tuple next_tuple(Worker& worker, bool block) {
   Worker::Next next;
   {
     nb::gil_scoped_release release;
-    next = worker.next();
+    next = worker.next(block);
   }
   switch (next.kind) {
     case Worker::Kind::task:
       return nb::make_tuple("task", next.task);
     case Worker::Kind::released:
-      return nb::make_tuple("released", nb::make_tuple(next.queue, next.stats.tasks, next.stats.busy_ns));
+      return nb::make_tuple("released",
+                            nb::make_tuple(next.queue, next.stats.tasks, next.stats.busy_ns, next.stats.waiting_ns));
     case Worker::Kind::violation:
       return nb::make_tuple("violation", nb::make_tuple(next.queue, next.message));
+    case Worker::Kind::idle:
+      return nb::make_tuple("idle", nb::none());
     case Worker::Kind::woken:
       break;
   }
@@ -65,11 +85,18 @@ nb::tuple next_tuple(Worker& worker) {
 nb::dict stats_dict(Worker& worker) {
   const WorkerStats s = worker.stats();
   nb::dict queues;
-  for (const auto& [queue, q] : s.queues) queues[nb::cast(queue)] = nb::make_tuple(q.tasks, q.busy_ns);
+  for (const auto& [queue, q] : s.queues) {
+    nb::dict of_queue;
+    of_queue["tasks"] = q.tasks;
+    of_queue["busy_ns"] = q.busy_ns;
+    of_queue["waiting_ns"] = q.waiting_ns;
+    queues[nb::cast(queue)] = of_queue;
+  }
   nb::dict out;
   out["tasks"] = s.tasks;
   out["native_tasks"] = s.native_tasks;
   out["busy_ns"] = s.busy_ns;
+  out["waiting_ns"] = s.waiting_ns;
   out["queues"] = queues;
   return out;
 }
@@ -79,7 +106,7 @@ nb::list trace_list(Worker& worker) {
   const std::vector<std::string> names = worker.trace_names();
   nb::list out;
   for (const TraceRecord& r : records) {
-    out.append(nb::make_tuple(names[r.queue], r.kernel, r.sequence, r.start_ns, r.end_ns));
+    out.append(nb::make_tuple(names[r.queue], r.kernel, r.sequence, r.submitted_ns, r.start_ns, r.end_ns));
   }
   return out;
 }
@@ -152,12 +179,12 @@ nb::tuple call_native(uint64_t address, const std::vector<AnyArray>& arrays, con
 }
 
 void set_native(NativeTable& table, uint32_t id, uint64_t address, uint32_t n_inputs, uint32_t n_outputs, bool variadic,
-                std::vector<uint32_t> dtype_masks, uint32_t arguments_nbytes) {
+                std::vector<uint32_t> dtype_masks, uint32_t arguments_nbytes, bool threads) {
   if (!variadic && dtype_masks.size() != n_inputs + n_outputs) {
     throw std::invalid_argument("one dtype mask for each input and output");
   }
   table.set(id, {reinterpret_cast<polymux_kernel_fn>(address), n_inputs, n_outputs, variadic, arguments_nbytes,
-                 std::move(dtype_masks)});
+                 std::move(dtype_masks), threads});
 }
 
 }  // namespace
@@ -195,24 +222,10 @@ void bind_server(nb::module_& m) {
             return d;
           },
           "index"_a)
-      .def(
-          "pending_refs",
-          [](const Segment& s, uint32_t index) {
-            const auto q = s.queue(index);
-            const uint64_t tail = q->view.header->tail.load(std::memory_order_acquire);
-            nb::list out;
-            if (tail - q->taken > q->capacity) return out;
-            auto task = std::make_unique<CheckedTask>();
-            for (uint64_t at = q->taken; at < tail; ++at) {
-              s.read_task(q->view.slots[at & q->view.mask], at + 1, task.get());
-              for (uint32_t i = 0; i < task->header.n_buffers; ++i) {
-                const CheckedRef& r = task->refs[i];
-                out.append(nb::make_tuple(r.slot, r.generation, r.nbytes, r.location));
-              }
-            }
-            return out;
-          },
-          "index"_a, "(slot, generation, nbytes, location) of every buffer of every pending task.")
+      .def("pending_refs", &pending_refs, "index"_a, "limit"_a,
+           "[(slot, generation, access)] of the buffers of the tasks that are submitted and not taken, of at most "
+           "`limit` "
+           "tasks, checked.")
       .def(
           "view",
           [](const std::shared_ptr<Segment>& s, uint64_t offset, uint64_t nbytes) {
@@ -230,7 +243,8 @@ void bind_server(nb::module_& m) {
   nb::class_<NativeTable>(m, "NativeTable", "Native kernels that workers run without asking.")
       .def(nb::init<>())
       .def("set", &set_native, "kernel_id"_a, "address"_a, "n_inputs"_a, "n_outputs"_a, "variadic"_a, "dtype_masks"_a,
-           "arguments_nbytes"_a)
+           "arguments_nbytes"_a, "threads"_a,
+           "threads: whether the kernel uses the number of threads that it is told; otherwise it is told 1.")
       .def("clear", &NativeTable::clear, "kernel_id"_a);
 
   nb::class_<TaskRecord>(m, "TaskRecord", "A task in the hands of an accelerator thread.")
@@ -259,21 +273,41 @@ void bind_server(nb::module_& m) {
              uint32_t trace_capacity,
              uint32_t threads) { new (self) Worker(location, std::move(natives), spin_ns, trace_capacity, threads); },
           "location"_a, "natives"_a.none(), "spin_ns"_a = 20'000, "trace_capacity"_a = 0, "threads"_a = 1)
-      .def("bind", &Worker::bind, "segment"_a, "index"_a, "queue"_a, "priority"_a = 0, "native"_a = true)
-      .def("unbind", &Worker::unbind, "queue"_a)
+      .def(
+          "bind",
+          [](Worker& w, std::shared_ptr<Segment> segment, uint32_t index, std::string queue, int32_t priority,
+             bool native, uint64_t group, uint32_t weight) {
+            w.bind(std::move(segment), index, std::move(queue), {priority, native, group, weight});
+          },
+          "segment"_a, "index"_a, "queue"_a, "priority"_a = 0, "native"_a = true, "group"_a = 0,
+          "weight"_a = kNormalWeight,
+          "native: run native tasks without asking. group: its queues share the stream as one. weight: 1 to 10000.")
+      .def("unbind", &Worker::unbind, "queue"_a,
+           "\"released\" follows, unless the thread gives it up before; False: it is not bound here (any more).")
+      .def("weigh", &Worker::weigh, "queue"_a, "weight"_a)
       .def("hold", &Worker::hold, "queue"_a)
       .def("resume", &Worker::resume, "queue"_a)
       .def("fail_head", &Worker::fail_head, "queue"_a, "status"_a, "message"_a)
       .def("wake", &Worker::wake)
-      .def("next", &next_tuple)
+      .def("next", &next_tuple, "block"_a = true, "block False: \"idle\" instead of sleeping.")
       .def(
           "complete",
           [](Worker& w, TaskRecord& t, int32_t status, const std::string& message) { w.complete(&t, status, message); },
           "task"_a, "status"_a, "message"_a = "")
       .def(
-          "put_back", [](Worker& w, TaskRecord& t) { w.put_back(&t); }, "task"_a)
+          "put_back", [](Worker& w, TaskRecord& t) { w.put_back(&t); }, "task"_a,
+          "Back to the head of its queue, which is held.")
+      .def(
+          "give_up",
+          [](Worker& w, TaskRecord& t) {
+            const QueueStats s = w.give_up(&t);
+            return nb::make_tuple(s.tasks, s.busy_ns, s.waiting_ns);
+          },
+          "task"_a,
+          "Back to the head of its queue, which is let go of at once, without \"released\"; (tasks, busy_ns, "
+          "waiting_ns).")
       .def("stats", &stats_dict)
-      .def("drain_trace", &trace_list, "[(queue, kernel_id, sequence, start_ns, end_ns)]")
+      .def("drain_trace", &trace_list, "[(queue, kernel_id, sequence, submitted_ns, start_ns, end_ns)]")
       .def_prop_ro("trace_dropped", &Worker::trace_dropped);
 
   m.def(

@@ -47,8 +47,8 @@ class HandMadeClient:
         self.table = NativeTable()
         address = ctypes.cast(_touch_every_byte, ctypes.c_void_p).value
         assert address is not None
-        self.table.set(NOOP, address, 0, 0, True, [], 0)
-        self.table.set(TAKES_TWO, address, 1, 1, False, [1 << 10, 1 << 10], 16)
+        self.table.set(NOOP, address, 0, 0, True, [], 0, True)
+        self.table.set(TAKES_TWO, address, 1, 1, False, [1 << 10, 1 << 10], 16, True)
         self.worker = Worker(0, self.table, spin_ns=0)
         self.worker.bind(self.segment, self.index, "q")
         self.tail = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -66,9 +67,17 @@ def test_a_segment_is_never_larger_than_the_server_allows(server: ServerProcess,
 
 def memory_of(server: ServerProcess) -> int:
     """Open the segment of the only client anew, as a client could."""
-    names = (Path(f"/proc/{server.pid}/fd") / name for name in os.listdir(f"/proc/{server.pid}/fd"))
-    [found] = [name for name in names if "polymux-segment" in os.readlink(name)]
-    return os.open(found, os.O_RDWR)
+
+    def segments() -> list[Path]:
+        found = []
+        for name in Path(f"/proc/{server.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if "polymux-segment" in os.readlink(name):
+                    found.append(name)
+        return found
+
+    until(lambda: len(segments()) == 1)  # that of a client that is just going is not gone at once
+    return os.open(segments()[0], os.O_RDWR)
 
 
 def test_a_session_cannot_be_begun_twice_for_another_segment(peer: RawPeer) -> None:

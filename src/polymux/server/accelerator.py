@@ -111,7 +111,8 @@ class Accelerator:
         bound = BoundQueue(queue, queue.session.kernels.version)
         self._bound[queue.id] = bound
         native = queue.home is None  # away from home each task is looked at: it may be able to run there
-        self.worker.bind(queue.session.segment, queue.index, queue.id, queue.priority, native)
+        session = queue.session
+        self.worker.bind(session.segment, queue.index, queue.id, queue.priority, native, session.id)
 
     def queues(self) -> list[TaskQueue]:
         """List the queues bound here."""
@@ -139,11 +140,12 @@ class Accelerator:
             self._callbacks.drop(self._bound[queue].queue, message)
         return kind == "woken" and self._ending
 
-    def _released(self, queue: str, tasks: int, busy_ns: int) -> None:
+    def _released(self, queue: str, tasks: int, busy_ns: int, waiting_ns: int) -> None:
         bound = self._bound.pop(queue, None)
         if bound is not None:
             bound.queue.tasks += tasks
             bound.queue.busy_ns += busy_ns
+            bound.queue.waiting_ns += waiting_ns
             self._callbacks.post(QueueReleased(bound.queue.id))
 
     def _take(self, task: TaskRecord) -> None:

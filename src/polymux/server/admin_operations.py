@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from time import monotonic_ns
 
@@ -67,7 +68,7 @@ class _AdminOperations:
 
     def _migrate(self, request: Request, queue: TaskQueue, event: MigrateRequested) -> None:
         location = self._parts.machine.locations.get(event.device)
-        elsewhere = {slot for slot, _, _, where in _pending_refs(queue) if where != location}
+        elsewhere = {slot for slot, (_, where) in _pending_buffers(queue).items() if where != location}
         start_ns = monotonic_ns()
 
         def answered(ok: bool, message: str) -> None:
@@ -75,13 +76,16 @@ class _AdminOperations:
             if not ok:
                 request.fail(InvalidRequest(message))
                 return
-            refs = _pending_refs(queue)
-            follow = {slot: nbytes for slot, _, nbytes, at in refs if at != location or slot in elsewhere}
+            follow = [
+                nbytes
+                for slot, (nbytes, where) in _pending_buffers(queue).items()
+                if where != location or slot in elsewhere
+            ]
             fields = {
                 "message": message,
                 "elapsed_ns": elapsed_ns,
                 "pending": _pending(queue),
-                "nbytes": sum(follow.values()),
+                "nbytes": sum(follow),
                 "buffers": len(follow),
             }
             request.answer(fields)
@@ -128,8 +132,13 @@ def _pending(queue: TaskQueue) -> int:
         return 0
 
 
-def _pending_refs(queue: TaskQueue) -> list[tuple[int, int, int, int]]:
-    try:
-        return queue.session.segment.pending_refs(queue.index)
-    except SegmentError:
-        return []
+def _pending_buffers(queue: TaskQueue) -> dict[int, tuple[int, int]]:
+    """(bytes, location) of the buffers of the tasks that are not taken yet, by slot."""
+    segment = queue.session.segment
+    found = {}
+    with contextlib.suppress(SegmentError):  # closed meanwhile
+        capacity = segment.counters(queue.index)["capacity"]
+        for slot, generation, _ in segment.pending_refs(queue.index, capacity):
+            with contextlib.suppress(SegmentError):  # freed meanwhile
+                found[slot] = segment.buffer(slot, generation)[1], segment.location(slot)
+    return found

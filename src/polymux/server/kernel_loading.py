@@ -64,6 +64,7 @@ def _set_native(natives: NativeTable, kernel: Kernel, native: NativeFunction) ->
         spec.variadic,
         masks,
         spec.args_nbytes,
+        native.threads,
     )
 
 

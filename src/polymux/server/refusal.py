@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 
@@ -44,11 +43,14 @@ class Refusal:
 
     def take(self, queue: TaskQueue, status: TaskStatus, message: str) -> None:
         """Complete the tasks of a queue, present and future, with a status."""
-        self._reasons[queue.id] = (status, message)
-        if queue.id not in self._queues:
-            self._queues[queue.id] = queue
-            with contextlib.suppress(SegmentError):  # its ring is gone: nobody waits for its tasks
-                self.worker.bind(queue.session.segment, queue.index, queue.id, 0, False)
+        held = queue.id in self._queues
+        self._queues[queue.id], self._reasons[queue.id] = queue, (status, message)
+        if held:
+            return
+        try:
+            self.worker.bind(queue.session.segment, queue.index, queue.id, 0, False)
+        except SegmentError:  # its ring is gone: nobody waits for its tasks
+            del self._queues[queue.id], self._reasons[queue.id]
 
     def let_go(self, queue: TaskQueue) -> None:
         """Give a queue back at the next task boundary; `released` is called then."""

@@ -51,6 +51,8 @@ class TaskQueue:
     tasks: int = 0
     """Tasks completed on streams that it has left."""
     busy_ns: int = 0
+    waiting_ns: int = 0
+    """From submit to start, summed over those tasks."""
     migrations: int = 0
 
 

@@ -99,9 +99,8 @@ def _stream(stream: StreamSpec, stats: Json) -> Json:
         "tasks": stats["tasks"],
         "native_tasks": stats["native_tasks"],
         "busy_ns": stats["busy_ns"],
-        "queues": {
-            queue: {"tasks": tasks, "busy_ns": busy} for queue, (tasks, busy) in stats["queues"].items()
-        },
+        "waiting_ns": stats["waiting_ns"],
+        "queues": stats["queues"],
     }
 
 

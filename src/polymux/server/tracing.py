@@ -122,7 +122,7 @@ class Tracer:
     def _drain(self) -> None:
         for accelerator in self._accelerators:
             process, thread = self._thread_of[accelerator.spec.id]
-            for queue, kernel_id, sequence, start_ns, end_ns in accelerator.worker.drain_trace():
+            for queue, kernel_id, sequence, _, start_ns, end_ns in accelerator.worker.drain_trace():
                 self._write(
                     {
                         "ph": "X",
