@@ -113,6 +113,40 @@ def gaussian_step(rng: random.Random) -> Call:
     return [(n, n), (n,)], [(n, n), (n,)], {"k": rng.randrange(n)}
 
 
+def gaussian_pivots(rng: random.Random) -> Call:
+    count, columns = rng.randint(1, 20), rng.randint(20, 70)
+    return (
+        [(rng.randint(count, 40), columns)],
+        [(count, columns)],
+        {"first": 0, "column": rng.randint(0, columns - count)},
+    )
+
+
+def gaussian_update(rng: random.Random) -> Call:
+    rows, count, columns = rng.randint(0, 40), rng.randint(1, 20), rng.randint(20, 70)
+    return (
+        [(rows, columns), (count, columns)],
+        [(rows, columns)],
+        {"first": rng.randint(0, rows), "column": 0},
+    )
+
+
+def hotspot_steps(rng: random.Random) -> Call:
+    steps, rows, columns = rng.randint(1, 9), rng.randint(0, 40), rng.randint(0, 70)
+    above, below = ((rng.choice([0, steps, 12]), columns) for _ in range(2))
+    edges = [(rng.randint(0, rows), columns) for _ in range(2)]
+    numbers = {"step": 0.1, "capacity": 0.5, "rx": 1.0, "ry": 1.0, "rz": 1.0, "steps": steps}
+    return [*[(rows, columns)] * 2, *[above, below] * 2], [(rows, columns), *edges], numbers
+
+
+def pathfinder_rows(rng: random.Random) -> Call:
+    rows, columns = rng.randint(0, 70), rng.randint(0, 900)
+    left, right = (rng.choice([0, rows, 80]) for _ in range(2))
+    edges = [(rng.randint(0, columns),) for _ in range(2)]
+    inputs: list[tuple[int, ...]] = [(rows, left + columns + right), (columns,), (left,), (right,)]
+    return inputs, [(columns,), *edges], {"row": 0, "rows": rows}
+
+
 def transpose(rng: random.Random) -> Call:
     x = shape(rng, 2, 4, 20)
     return [x], [(*x[:-2], x[-1], x[-2])], {}
@@ -132,7 +166,10 @@ CALLS: dict[str, Callable[[random.Random], Call]] = {
     "random_normal": same(0, 1, seed=1),
     **{
         call.__name__: call
-        for call in (conv2d, im2col, col2im, gemm, gemv, reduce, gaussian_step, transpose, dot)
+        for call in (
+            *(conv2d, im2col, col2im, gemm, gemv, reduce, transpose, dot),
+            *(gaussian_step, gaussian_pivots, gaussian_update, hotspot_steps, pathfinder_rows),
+        )
     },
 }
 

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from polymux.apps.application import Application, Arrays, require_close
 from polymux.apps.bands import bands
 from polymux.apps.lane import Lane
+from polymux.core.errors import InvalidRequest
 from polymux.kernel.builtin.stencil import hotspot_constants
 
 STEPS = 64
-ROUND = 16
-"""Steps between two exchanges of the bands' edges."""
+ROUND = 8
+"""Time steps of one task; between two tasks the bands exchange so many rows at their edges."""
 
 
 class Hotspot(Application):
@@ -36,46 +37,50 @@ class Hotspot(Application):
     steps : int
         Time steps.
     seed : int
-        Of the power map.
+        Of the temperatures at first and of the power map.
     """
 
     name = "hotspot"
     title = "temperatures of a chip, a 2D thermal stencil"
-    kernels = ("stencil",)
+    kernels = ("hotspot_steps",)
 
     def __init__(self, side: int, steps: int = STEPS, seed: int = 0) -> None:
+        if side < 1 or steps < 0:
+            raise InvalidRequest(
+                f"side is {side} and steps is {steps}; give a side of 1 or more and 0 steps or more"
+            )
         random = np.random.default_rng(seed)
         self.side, self.steps = side, steps
         self.constants = hotspot_constants(side, side)
-        self.nbytes = 3 * side * side * 4
-        self.inputs = {
-            "temperature": random.uniform(70.0, 90.0, (side, side)).astype(np.float32),
-            "power": (random.uniform(0.0, 50.0, (side, side)) / side**2).astype(np.float32),
-        }
+        self.nbytes = 4 * side * side * 4
+        temperature = random.random((side, side), np.float32)
+        power = random.random((side, side), np.float32)
+        temperature *= 20  # K above 70 degrees Celsius
+        temperature += 70
+        power *= 50 / side**2  # W
+        self.inputs = {"temperature": temperature, "power": power}
 
     @classmethod
     def of_size(cls, nbytes: int, seed: int = 0) -> Self:
-        """Make one with two temperature maps and a power map of about `nbytes` together."""
-        return cls(max(8, isqrt(nbytes // 12)), seed=seed)
+        """Make one whose temperatures (three times) and power map take about `nbytes` together."""
+        return cls(max(ROUND, isqrt(nbytes // 16)), seed=seed)
 
     def run(self, lanes: Sequence[Lane]) -> Arrays:
-        """Compute the time steps; bands are computed with margins, which neighbours renew after each round."""
-        result = self.inputs["temperature"]
+        """Compute the time steps; after each round the lanes wait for each other, for the rows at the bands' edges."""
+        cuts = bands(self.side, min(len(lanes), self.side // ROUND or 1))
+        parts = [_Band(lane, self.inputs, *cut) for lane, cut in zip(lanes, cuts, strict=False)]
         for done in range(0, self.steps, ROUND):
-            result = self._round(lanes, result, min(ROUND, self.steps - done))
-        return {"temperature": result}
-
-    def _round(self, lanes: Sequence[Lane], before: NDArray[Any], steps: int) -> NDArray[Any]:
-        parts = []
-        for lane, (first, last) in zip(lanes, bands(self.side, len(lanes)), strict=False):
-            top, bottom = max(0, first - steps), min(self.side, last + steps)
-            now, power = lane.array(before[top:bottom]), lane.input(self.inputs["power"][top:bottom])
-            after = lane.empty(before[top:bottom].shape, np.float32)
-            for _ in range(steps):
-                lane.submit("stencil", [now, power], [after], **self.constants)
-                now, after = after, now
-            parts.append((lane, now, slice(first - top, last - top)))
-        return np.concatenate([lane.read(buffer)[rows] for lane, buffer, rows in parts])
+            steps = min(ROUND, self.steps - done)
+            edges = [part.edges for part in parts]
+            for index, part in enumerate(parts):
+                above = edges[index - 1][1] if index > 0 else None
+                below = edges[index + 1][0] if index + 1 < len(parts) else None
+                part.advance(above, below, steps, self.constants)
+            if len(parts) > 1:
+                for part in parts:
+                    part.lane.wait()
+        results = [part.lane.read(part.now) for part in parts]
+        return {"temperature": results[0] if len(results) == 1 else np.concatenate(results)}
 
     def reference(self) -> Arrays:
         """Compute the same with NumPy in double precision."""
@@ -97,3 +102,41 @@ class Hotspot(Application):
             change += (wide[1:-1, :-2] + wide[1:-1, 2:] - 2 * now) / c["rx"]
             now += c["step"] / c["capacity"] * change
         return now
+
+
+class _Band:
+    """Rows of the chip that one lane computes."""
+
+    def __init__(self, lane: Lane, inputs: Arrays, first: int, last: int) -> None:
+        temperature, power = inputs["temperature"], inputs["power"]
+        self.lane = lane
+        self.now = lane.input(temperature[first:last])
+        self.power = lane.input(power[first:last])
+        above, below = slice(max(0, first - ROUND), first), slice(last, last + ROUND)
+        self.power_above, self.power_below = lane.input(power[above]), lane.input(power[below])
+        self.edges = (
+            lane.input(temperature[first : first + ROUND]),
+            lane.input(temperature[max(0, last - ROUND) : last]),
+        )
+        self._nothing = lane.empty((0, temperature.shape[1]), np.float32)
+        shape = (last - first, temperature.shape[1])
+        self._targets = [lane.empty(shape, np.float32) for _ in range(2)]
+        self._edges = [self._new_edges(first > 0, last < len(temperature)) for _ in range(2)]
+
+    def _new_edges(self, top: bool, bottom: bool) -> tuple[Any, Any]:
+        columns = self._targets[0].shape[1]
+        empty = self.lane.empty
+        return (
+            empty((ROUND, columns), np.float32) if top else self._nothing,
+            empty((ROUND, columns), np.float32) if bottom else empty((0, columns), np.float32),
+        )
+
+    def advance(self, above: Any, below: Any, steps: int, constants: Mapping[str, float]) -> None:
+        """Submit some time steps; `above` and `below` are the neighbours' rows, None at an edge of the chip."""
+        target, edges = self._targets[0], self._edges[0]
+        margins = [self._nothing if rows is None else rows for rows in (above, below)]
+        inputs = [self.now, self.power, *margins, self.power_above, self.power_below]
+        self.lane.submit("hotspot_steps", inputs, [target, *edges], steps=steps, **constants)
+        self.now, self.edges = target, edges
+        self._targets.reverse()
+        self._edges.reverse()

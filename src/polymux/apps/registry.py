@@ -9,7 +9,9 @@ from polymux.apps.application import Application
 from polymux.core.errors import InvalidRequest
 
 APPLICATIONS: dict[str, str] = {
+    "gaussian": "polymux.apps.gaussian:Gaussian",
     "hotspot": "polymux.apps.hotspot:Hotspot",
+    "pathfinder": "polymux.apps.pathfinder:Pathfinder",
 }
 """Name -> module and class."""
 

@@ -7,6 +7,7 @@ import math
 import mmap
 import random
 import sys
+from array import array
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -19,6 +20,7 @@ from tests.unit.kernel.test_native_kernels import NATIVE
 ROOM = 1 << 16
 PAGE = mmap.PAGESIZE
 Shape = tuple[int, ...]
+BANDS = ("hotspot_steps", "pathfinder_rows", "gaussian_pivots", "gaussian_update")
 
 
 class Guarded:
@@ -30,6 +32,10 @@ class Guarded:
         libc = ctypes.CDLL(None)
         for address in (self.base, self.base + PAGE + ROOM):
             assert libc.mprotect(ctypes.c_void_p(address), PAGE, 0) == 0
+
+    def fill(self, content: bytes) -> None:
+        """Write something everywhere, so that a kernel finds numbers that it can work with."""
+        self.memory[PAGE : PAGE + ROOM] = content
 
     def place(self, nbytes: int, choose: random.Random) -> int:
         """Address of `nbytes` bytes that touch one of the guard pages."""
@@ -60,11 +66,33 @@ def fitting_shapes(spec: KernelSpec, args: bytes, choose: random.Random) -> list
         n = choose.randint(1, 20)
         b = choose.choice([(n,), (n, choose.randint(0, 4))])
         return [(n, n), b, (n, n), b]
+    if spec.name in BANDS:
+        return band_shapes(spec, values, choose)
     if spec.name in ("im2col", "col2im"):
         image = (choose.randint(1, 3), choose.randint(1, 3), choose.randint(1, 12), choose.randint(1, 12))
         pair = [image, columns_of(image, values)]
         return pair if spec.name == "im2col" else pair[::-1]
     return [shape] * (len(spec.inputs) + len(spec.outputs))
+
+
+def band_shapes(
+    spec: KernelSpec, values: dict[str, float | int | bool], choose: random.Random
+) -> list[Shape]:
+    if spec.name == "hotspot_steps":
+        (rows, columns), steps = any_shape(choose, (2,)), max(1, int(values["steps"]))
+        above, below = ((choose.choice([0, min(steps, 64), 9]), columns) for _ in range(2))
+        edges = [(choose.randint(0, rows), columns) for _ in range(2)]
+        return [(rows, columns)] * 2 + [above, below] * 2 + [(rows, columns), *edges]
+    if spec.name == "pathfinder_rows":
+        (rows, columns) = any_shape(choose, (2,))
+        left, right = (choose.choice([0, 3, 9]) for _ in range(2))
+        edges = [(choose.randint(0, columns),) for _ in range(2)]
+        return [(rows + 6, left + columns + right), (columns,), (left,), (right,), (columns,), *edges]
+    if spec.name in ("gaussian_pivots", "gaussian_update"):
+        rows, columns = choose.randint(4, 33), choose.randint(4, 70)
+        pivots = (choose.randint(1, min(rows, columns) - 2), columns)
+        return [(rows, columns), pivots, (rows, columns)][: len(spec.inputs) + 1]
+    raise AssertionError(spec.name)
 
 
 def columns_of(image: Shape, values: dict[str, float | int | bool]) -> Shape:
@@ -107,13 +135,19 @@ def buffer_of(shape: Shape, dtype: DType, guard: Guarded, choose: random.Random)
 
 def main(count: int) -> None:
     choose = random.Random(2024)
-    guards = [Guarded() for _ in range(4)]
+    guards = [Guarded() for _ in range(9)]
+    numbers = array("f", [choose.uniform(1, 2) for _ in range(ROOM // 4)]).tobytes()
     succeeded: dict[str, int] = dict.fromkeys(NATIVE, 0)
     for _ in range(count):
         spec = NATIVE[choose.choice(list(NATIVE))]
         args = scalars_of(spec, choose)
         shapes = fitting_shapes(spec, args, choose)
         dtype = choose.choice([DType.F32, DType.F64, choose.choice(list(DType))])
+        if spec.name in BANDS:
+            dtype = DType.I32 if spec.name == "pathfinder_rows" else choose.choice([DType.F32, DType.F64])
+        if spec.name.startswith("gaussian"):
+            for guard in guards[: len(shapes)]:
+                guard.fill(numbers)
         buffers = [
             buffer_of(
                 spoiled(shape, choose) if choose.random() < 0.1 else shape,

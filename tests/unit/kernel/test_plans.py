@@ -53,11 +53,23 @@ FITTING = {
     "random_normal": ([(50,)], {"seed": 1}),
 }
 
+BANDS = {
+    "hotspot_steps": (
+        [(9, 4), (9, 4), (4, 4), (0, 4), (4, 4), (0, 4), (9, 4), (4, 4), (0, 4)],
+        {"steps": 3, "step": 1, "capacity": 1, "rx": 1, "ry": 1, "rz": 1},
+    ),
+    "gaussian_pivots": ([(6, 9), (3, 9)], {"first": 2, "column": 2}),
+    "gaussian_update": ([(6, 9), (3, 9), (6, 9)], {"first": 2, "column": 2}),
+    "pathfinder_rows": ([(90, 80), (40,), (40,), (0,), (40,), (4,), (0,)], {"row": 3, "rows": 40}),
+}
+"""Kernels that leave the extents of some buffers to the caller."""
 
-@pytest.mark.parametrize("name", FITTING)
+
+@pytest.mark.parametrize("name", FITTING | BANDS)
 def test_a_plan_names_only_what_there_is(name: str) -> None:
-    shapes, scalars = FITTING[name]
-    plan = planned(name, *(view(shape) for shape in shapes), **scalars)
+    shapes, scalars = (FITTING | BANDS)[name]
+    dtype = DType.I32 if name == "pathfinder_rows" else F4
+    plan = planned(name, *(view(shape, dtype) for shape in shapes), **scalars)
     (source,) = (i for i in KERNELS[name].implementations if isinstance(i, OpenCLSource))
     assert plan.launches
     for launch in plan.launches:
@@ -75,13 +87,14 @@ def test_a_plan_names_only_what_there_is(name: str) -> None:
                 assert plan.scratch_nbytes[argument.index] > 0
 
 
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("name", FITTING | BANDS)
 def test_a_plan_refuses_a_buffer_too_few_and_one_too_many(name: str) -> None:
-    shapes, scalars = FITTING[name]
+    shapes, scalars = (FITTING | BANDS)[name]
+    dtype = DType.I32 if name == "pathfinder_rows" else F4
     with pytest.raises(InvalidRequest, match=f"{len(shapes) - 1} buffers were given, expected {len(shapes)}"):
-        planned(name, *(view(shape) for shape in shapes[:-1]), **scalars)
+        planned(name, *(view(shape, dtype) for shape in shapes[:-1]), **scalars)
     with pytest.raises(InvalidRequest, match=f"{len(shapes) + 1} buffers were given"):
-        planned(name, *(view(shape) for shape in [*shapes, (1,)]), **scalars)
+        planned(name, *(view(shape, dtype) for shape in [*shapes, (1,)]), **scalars)
 
 
 @pytest.mark.parametrize("name", [name for name, (shapes, _) in FITTING.items() if len(shapes) > 1])

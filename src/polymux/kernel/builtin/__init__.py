@@ -27,7 +27,11 @@ NAMES = (
     "max_pool_gradient",
     "softmax_cross_entropy",
     "stencil",
+    "hotspot_steps",
     "gaussian_step",
+    "gaussian_pivots",
+    "gaussian_update",
+    "pathfinder_rows",
     "random_uniform",
     "random_normal",
 )

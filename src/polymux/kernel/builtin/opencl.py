@@ -28,6 +28,16 @@ TYPES = {
 BITS = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "ulong2"}
 """Type that moves an element of so many bytes."""
 
+VECTOR = """
+#define VECTOR_OF(type) VECTOR_OF_EXPANDED(type)
+#define VECTOR_OF_EXPANDED(type) type##8
+#define LANES 8
+typedef VECTOR_OF(T) TV;
+"""
+"""Vectors of T of `LANES` elements: compilers for CPUs do not always find them across work-items."""
+
+LANES = 8
+
 LOCAL = 128
 """Work-group size of kernels over a flat range."""
 

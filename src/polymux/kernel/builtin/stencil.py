@@ -89,27 +89,39 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
     check.require_rank(arrays, "temperature", 2, "(rows, columns)")
     check.require_same_shapes(arrays)
     check.require_apart(arrays, "temperature_out", "temperature", "power")
-    for name in ("capacity", "rx", "ry", "rz"):
-        if not scalars[name] > 0:
-            raise InvalidRequest(f"{name} is {scalars[name]}, expected a positive number")
+    dtype = arrays["temperature"].dtype
+    numbers = constants(dtype, scalars)
     rows, columns = arrays["temperature"].shape
     if rows * columns == 0:
         return OpenCLPlan()
-    dtype = arrays["temperature"].dtype
-    constants = (
+    arguments = [
+        *pointers(3),
+        long(rows),
+        long(columns),
+        *numbers,
+    ]
+    return OpenCLPlan((launch("stencil", arguments, (columns, rows), (64, 4)),), (type_option(dtype),))
+
+
+def constants(dtype: DType, scalars: check.Scalars) -> tuple[ScalarArgument, ...]:
+    """Make the kernel's numbers of a task's scalars: quotients in double precision, rounded once.
+
+    Raises
+    ------
+    InvalidRequest
+        If a resistance or the capacity is not positive.
+    """
+    for name in ("capacity", "rx", "ry", "rz"):
+        if not scalars[name] > 0:
+            raise InvalidRequest(f"{name} is {scalars[name]}, expected a positive number")
+    values = (
         scalars["step"] / scalars["capacity"],
         1 / scalars["rx"],
         1 / scalars["ry"],
         1 / scalars["rz"],
         scalars["ambient"],
     )
-    arguments = [
-        *pointers(3),
-        long(rows),
-        long(columns),
-        *(ScalarArgument(dtype, value) for value in constants),
-    ]
-    return OpenCLPlan((launch("stencil", arguments, (columns, rows), (64, 4)),), (type_option(dtype),))
+    return tuple(ScalarArgument(dtype, value) for value in values)
 
 
 KERNEL = Definition(SPEC, (native("stencil"), OpenCLSource(SOURCE, plan)))
