@@ -115,15 +115,9 @@ Window pooling_window(Operands& operands, const Array& image) {
   return window;
 }
 
-// (N, C, positions, positions), or the axes after the first merged as a dense layer takes them.
 void require_pooled(const Array& array, const Window& window) {
   const int64_t expected[] = {window.images, window.channels, window.y.positions, window.x.positions};
-  int64_t merged = window.channels;
-  const bool fits = !__builtin_mul_overflow(merged, window.y.positions, &merged) &&
-                    !__builtin_mul_overflow(merged, window.x.positions, &merged);
-  if (!fits || array.rank != 2 || array.shape()[0] != window.images || array.shape()[1] != merged) {
-    require_shape(array, expected, "N, C and the window's positions, or all but N merged into one axis");
-  }
+  require_shape(array, expected, "N, C and the window's positions");
 }
 
 }  // namespace

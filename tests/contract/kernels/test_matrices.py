@@ -56,6 +56,18 @@ def test_gemm_of_a_size_that_is_split_over_the_cores(device: KernelDevice) -> No
         check(c, 2.0 * (a @ b), 120)
 
 
+def test_gemm_merges_all_axes_but_the_first(device: KernelDevice) -> None:
+    images, weight = matrix(5, 24, "f4", 1).reshape(5, 2, 3, 4), matrix(7, 24, "f4", 2)
+    y, back = np.full((5, 7), np.nan, "f4"), np.full((5, 2, 3, 4), np.nan, "f4")
+    device.run("gemm", [images, weight], [y], transpose_b=True, alpha=2.0)
+    check(y, 2 * images.reshape(5, 24) @ weight.T, 24)
+    device.run("gemm", [y, weight], [back])
+    np.testing.assert_allclose(back.reshape(5, 24), y @ weight, rtol=1e-5, atol=1e-4)
+    gradient = np.full((7, 24), np.nan, "f4")
+    device.run("gemm", [y, images], [gradient], transpose_a=True)
+    np.testing.assert_allclose(gradient, y.T @ images.reshape(5, 24), rtol=1e-5, atol=1e-4)
+
+
 @FEW
 @given(m=st.integers(0, 90), n=st.integers(0, 140), k=st.integers(0, 70), seed=st.integers(0, 100))
 def test_gemm_of_any_shape(device: KernelDevice, m: int, n: int, k: int, seed: int) -> None:
@@ -107,7 +119,8 @@ def test_transpose_of_a_size_that_is_split_over_the_cores(device: KernelDevice) 
         ("gemm", [(3, 4), (4, 6), (6, 3)], {}, r"c has shape \(6, 3\), expected \(3, 6\)"),
         ("gemm", [(3, 4), (4, 6), (3, 6)], {"transpose_a": True}, r"b has shape \(4, 6\), expected \(3, 6\)"),
         ("gemm", [(3, 4), (4,), (3, 6)], {}, r"b has shape \(4,\), expected 2 dimensions"),
-        ("gemm", [(2, 3, 4), (4, 6), (3, 6)], {}, r"a has shape \(2, 3, 4\), expected 2 dimensions"),
+        ("gemm", [(4,), (4, 6), (3, 6)], {}, r"a has shape \(4,\), expected 2 dimensions"),
+        ("gemm", [(2, 3, 4), (4, 6), (3, 6)], {}, r"b has shape \(4, 6\), expected \(12, 6\)"),
         ("gemv", [(3, 4), (3,), (3,)], {}, r"x has shape \(3,\), expected \(4,\)"),
         ("gemv", [(3, 4), (4,), (4,)], {}, r"y has shape \(4,\), expected \(3,\)"),
         ("gemv", [(12,), (4,), (3,)], {}, r"a has shape \(12,\), expected 2 dimensions"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.core.dtype import DType
+from polymux.core.errors import InvalidRequest
 from polymux.core.implementation import OpenCLSource, PythonFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
 from polymux.core.opencl_plan import OpenCLPlan, ScalarArgument
@@ -30,7 +32,7 @@ SPEC = KernelSpec(
     ),
     idempotent=True,
     doc="c = alpha * op(a) @ op(b), op(a) of shape (m, k), op(b) (k, n), c (m, n); op transposes where transpose_a or"
-    " transpose_b is true.",
+    " transpose_b is true. Of more dimensions all but the first are merged: (N, C, H, W) is an N x (C * H * W) matrix.",
 )
 SOURCE = f"""{tile.DEFINITIONS}
 #define PREPARE
@@ -58,7 +60,8 @@ def gemm(
 ) -> None:
     """NumPy's BLAS, on blocks of rows or columns of c."""
     m, n, k = _extents({"a": a, "b": b, "c": c}, transpose_a, transpose_b)
-    left, right = a.T if transpose_a else a, b.T if transpose_b else b
+    left, right = _matrix(a, transpose_a), _matrix(b, transpose_b)
+    c = _matrix(c, False)
 
     def rows(begin: int, end: int) -> None:
         np.matmul(left[begin:end], right, out=c[begin:end])
@@ -98,14 +101,26 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars
     )
 
 
+def _matrix(array: NDArray[Any], transposed: bool) -> NDArray[Any]:
+    merged = array if array.ndim == 2 else array.reshape(len(array), math.prod(array.shape[1:]))
+    return merged.T if transposed else merged
+
+
 def _extents(arrays: Mapping[str, check.Array], transpose_a: bool, transpose_b: bool) -> tuple[int, int, int]:
     check.require_same_dtypes(arrays)
+    shapes = {}
     for name in ("a", "b", "c"):
-        check.require_rank(arrays, name, 2, "(rows, columns)")
-    m, k = arrays["a"].shape[::-1] if transpose_a else arrays["a"].shape
-    n = arrays["b"].shape[0 if transpose_b else 1]
-    check.require_shape(arrays, "b", (n, k) if transpose_b else (k, n), f"op(a) is {m} x {k}")
-    check.require_shape(arrays, "c", (m, n), f"op(a) is {m} x {k}, op(b) is {k} x {n}")
+        shape = arrays[name].shape
+        if len(shape) < 2:
+            raise InvalidRequest(f"{name} has shape {shape}, expected 2 dimensions (rows, columns) or more")
+        shapes[name] = (shape[0], math.prod(shape[1:]))
+    m, k = shapes["a"][::-1] if transpose_a else shapes["a"]
+    n = shapes["b"][0 if transpose_b else 1]
+    for name, expected in (("b", (n, k) if transpose_b else (k, n)), ("c", (m, n))):
+        if shapes[name] != expected:
+            raise InvalidRequest(
+                f"{name} has shape {arrays[name].shape}, expected {expected} (op(a) is {m} x {k})"
+            )
     check.require_apart(arrays, "c", "a", "b")
     return m, n, k
 

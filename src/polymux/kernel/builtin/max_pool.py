@@ -22,7 +22,7 @@ SPEC = KernelSpec(
     idempotent=True,
     doc="x (N, C, H, W) to y (N, C, positions_h, positions_w): the largest element that the window sees at each"
     " position, the padding left out, a NaN if it sees one. taps (as y, one byte each) tell which it was: tap 0 to"
-    " kernel_h * kernel_w - 1, row by row, the first of equal ones. y and taps may have all axes but N merged.",
+    " kernel_h * kernel_w - 1, row by row, the first of equal ones.",
 )
 SOURCE = f"""
 __kernel void max_pool(__global const T *x, __global T *y, __global uchar *taps, {pooling.PARAMETERS}) {{

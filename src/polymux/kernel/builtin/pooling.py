@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from polymux.core.dtype import DType
@@ -42,9 +41,7 @@ def geometry(
         raise InvalidRequest(f"the window has {h.kernel} x {w.kernel} taps, expected at most {MAX_TAPS}")
     expected = (images, channels, h.positions, w.positions)
     for name in (pooled, "taps"):
-        if arrays[name].shape != (images, math.prod(expected[1:])):
-            reason = "N, C and the window's positions, or all but N merged into one axis"
-            check.require_shape(arrays, name, expected, reason)
+        check.require_shape(arrays, name, expected, "N, C and the window's positions")
     return h, w
 
 
