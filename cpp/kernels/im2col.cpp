@@ -6,26 +6,61 @@ using namespace polymux::kernels;
 
 namespace {
 
+// Lines of kNbytes to 2 * kNbytes as two overlapping moves each, without a call.
+template <size_t kNbytes>
+void copy_short_lines(char* to, const char* from, int64_t lines, size_t nbytes, size_t step_nbytes) {
+  for (; lines > 0; --lines, to += nbytes, from += step_nbytes) {
+    char first[kNbytes], last[kNbytes];
+    std::memcpy(first, from, kNbytes);
+    std::memcpy(last, from + nbytes - kNbytes, kNbytes);
+    std::memcpy(to, first, kNbytes);
+    std::memcpy(to + nbytes - kNbytes, last, kNbytes);
+  }
+}
+
+// Lines that lie `step_nbytes` apart, one behind the other; they are short as a rule.
+void copy_lines(void* target, const void* source, int64_t lines, size_t nbytes, size_t step_nbytes) {
+  auto* to = static_cast<char*>(target);
+  const auto* from = static_cast<const char*>(source);
+  if (nbytes >= 16 && nbytes <= 32) {
+    copy_short_lines<16>(to, from, lines, nbytes, step_nbytes);
+  } else if (nbytes > 32 && nbytes <= 64) {
+    copy_short_lines<32>(to, from, lines, nbytes, step_nbytes);
+  } else if (nbytes > 64 && nbytes <= 128) {
+    copy_short_lines<64>(to, from, lines, nbytes, step_nbytes);
+  } else {
+    for (; lines > 0; --lines, to += nbytes, from += step_nbytes) {
+      std::memcpy(to, from, nbytes);
+    }
+  }
+}
+
 // One row of one image's matrix: what tap (ky, kx) of one channel sees at every position.
 template <class T>
 void gather_row(const Window& window, const T* image, T* row, int64_t ky, int64_t kx) {
-  const int64_t begin = window.x.begin(kx), end = std::max(begin, window.x.end(kx));
-  for (int64_t oy = 0; oy < window.y.positions; ++oy, row += window.x.positions) {
-    const int64_t y = window.y.at(oy, ky);
-    if (y < 0 || y >= window.y.size) {
-      std::fill_n(row, window.x.positions, T{});
-      continue;
+  const int64_t width = window.x.positions, height = window.y.positions;
+  const int64_t left = window.x.begin(kx), right = std::max(left, window.x.end(kx));
+  const int64_t top = window.y.begin(ky), bottom = std::max(top, window.y.end(ky));
+  const int64_t step = window.y.stride * window.x.size;  // between the lines that two positions see
+  std::fill_n(row, top * width, T{});
+  std::fill_n(row + bottom * width, (height - bottom) * width, T{});
+  if (left == right) {
+    std::fill_n(row + top * width, (bottom - top) * width, T{});
+    return;
+  }
+  const T* line = image + window.y.at(top, ky) * window.x.size + window.x.at(left, kx);
+  if (window.x.stride == 1 && right - left == width) {
+    copy_lines(row + top * width, line, bottom - top, static_cast<size_t>(width) * sizeof(T),
+               static_cast<size_t>(step) * sizeof(T));
+    return;
+  }
+  for (int64_t oy = top; oy < bottom; ++oy, line += step) {
+    T* const out = row + oy * width;
+    std::fill_n(out, left, T{});
+    for (int64_t ox = left; ox < right; ++ox) {
+      out[ox] = line[(ox - left) * window.x.stride];
     }
-    const T* line = image + y * window.x.size;
-    std::fill_n(row, begin, T{});
-    if (window.x.stride == 1 && begin < end) {
-      std::memcpy(row + begin, line + window.x.at(begin, kx), static_cast<size_t>(end - begin) * sizeof(T));
-    } else {
-      for (int64_t ox = begin; ox < end; ++ox) {
-        row[ox] = line[window.x.at(ox, kx)];
-      }
-    }
-    std::fill_n(row + end, window.x.positions - end, T{});
+    std::fill_n(out + right, width - right, T{});
   }
 }
 

@@ -1,7 +1,7 @@
 // max_pool(x) -> y, taps: the largest element that a window sees, and which of its taps that was.
 // max_pool_gradient(dy, taps) -> dx: each element of dy goes where its maximum came from.
 #include <atomic>
-#include <limits>
+#include <type_traits>
 
 #include "parallel.hpp"
 #include "window.hpp"
@@ -54,8 +54,66 @@ template <class T>
   std::transform(where, where + (last - first), taps, [](int32_t tap) { return static_cast<uint8_t>(tap); });
 }
 
+// kLanes neighbouring windows of 2 x 2 elements, two apart: the usual pooling, in vectors of the compiler's.
+template <int kLanes, class T, class Index>
+[[gnu::always_inline]] inline void pool_pairs(const T* line, int64_t width, T* y, uint8_t* taps) {
+  typedef T Values __attribute__((vector_size(kLanes * sizeof(T))));
+  typedef Index Indices __attribute__((vector_size(kLanes * sizeof(T))));
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+  Indices even, odd;
+  for (int i = 0; i < kLanes; ++i) {
+    even[i] = 2 * i;
+    odd[i] = 2 * i + 1;
+  }
+  Values best{};
+  Indices where{};
+  for (int row = 0; row < 2; ++row) {
+    Values low, high;
+    std::memcpy(&low, line + row * width, sizeof(low));
+    std::memcpy(&high, line + row * width + kLanes, sizeof(high));
+    for (int column = 0; column < 2; ++column) {
+      const Values value = __builtin_shuffle(low, high, column == 0 ? even : odd);
+      if (row + column == 0) {
+        best = value;
+        continue;
+      }
+      const Indices better = (value > best) | (value != value);
+      best = better ? value : best;
+      where = better ? Indices{} + (2 * row + column) : where;
+    }
+  }
+  const Bytes narrow = __builtin_convertvector(where, Bytes);
+  std::memcpy(y, &best, sizeof(best));
+  std::memcpy(taps, &narrow, sizeof(narrow));
+}
+
+// Rows of kLanes windows and more; the last ones of a row may be pooled twice.
+template <int kLanes, class T, class Index>
+[[gnu::always_inline]] inline void pool_all_pairs(const Window& window, const T* image, T* y, uint8_t* taps) {
+  const int64_t positions = window.x.positions;
+  for (int64_t oy = 0; oy < window.y.positions; ++oy, y += positions, taps += positions) {
+    for (int64_t ox = 0; ox < positions; ox += kLanes) {
+      const int64_t at = std::min(ox, positions - kLanes);
+      pool_pairs<kLanes, T, Index>(image + 2 * (oy * window.x.size + at), window.x.size, y + at, taps + at);
+    }
+  }
+}
+
+bool are_pairs(const Window& window) {
+  bool found = window.x.positions >= 4;
+  for (const WindowAxis* axis : {&window.y, &window.x}) {
+    found = found && axis->kernel == 2 && axis->stride == 2 && axis->padding == 0;
+  }
+  return found;
+}
+
 template <class T>
 [[gnu::always_inline]] inline void pool_plane(const Window& window, const T* image, T* y, uint8_t* taps) {
+  using Index = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  if (are_pairs(window)) {
+    return window.x.positions >= 8 ? pool_all_pairs<8, T, Index>(window, image, y, taps)
+                                   : pool_all_pairs<4, T, Index>(window, image, y, taps);
+  }
   for (int64_t oy = 0; oy < window.y.positions; ++oy) {
     for (int64_t first = 0; first < window.x.positions; first += kStrip) {
       const int64_t last = std::min(first + kStrip, window.x.positions), at = oy * window.x.positions + first;

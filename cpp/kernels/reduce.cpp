@@ -40,6 +40,13 @@ struct MaxOf {
 template <class Op, class T>
 [[gnu::always_inline]] inline typename Op::Acc reduce_of(const T* x, uint64_t n) {
   using Acc = typename Op::Acc;
+  if (n <= kLanes) {  // one element in each lane: the same sum without the lanes
+    Acc total = Op::identity;
+    for (uint64_t i = 0; i < n; ++i) {
+      total = Op::join(total, static_cast<Acc>(x[i]));
+    }
+    return total;
+  }
   Acc lanes[kLanes];
   std::fill_n(lanes, kLanes, Op::identity);
   uint64_t i = 0;
