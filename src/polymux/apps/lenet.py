@@ -164,17 +164,17 @@ class LeNet:
         self._dense("dense2", self._hidden, self._scores)
         return self._scores
 
-    def backward(self, images: Any, labels: Any, loss: Any) -> None:
+    def backward(self, labels: Any, loss: Any) -> None:
         """Submit what computes the loss of the batch that `forward` was given last, and all gradients.
 
         Parameters
         ----------
-        images, labels : buffer
-            (batch, 1, side, side) and int32 (batch,).
+        labels : buffer
+            int32, (batch,).
         loss : buffer
             (batch,); of each image.
         """
-        first, second = self._convolutions
+        second = self._convolutions[1]
         self._do("softmax_cross_entropy", [self._scores, labels], [loss, self._dscores])
         self._dense_gradient("dense2", self._hidden, self._dscores, self._dhidden)
         self._do("relu_gradient", [self._hidden, self._dhidden], [self._dhidden])
@@ -186,7 +186,7 @@ class LeNet:
         self._convolution_gradient(0)
 
     def update(self, rate: float, momentum: float = 0.0) -> None:
-        """Submit a step of stochastic gradient descent: velocity = momentum * velocity + gradient, weight -= rate * it."""
+        """Submit a step of gradient descent: velocity = momentum * velocity + gradient, weight -= rate * velocity."""
         for name, weight in self.parameters.items():
             step = self.gradients[name]
             if momentum:
@@ -222,9 +222,7 @@ class LeNet:
         self._do("reduce", [images], [lines])
         self._do("reduce", [lines], [self.gradients[f"{name}.bias"]])
         self._do("max_pool_gradient", [dpooled, layer.taps], [dy], **POOL)
-        self._do(
-            "gemm_batch", [dy, layer.columns], [self.gradients[f"{name}.weight"]], transpose_b=True
-        )
+        self._do("gemm_batch", [dy, layer.columns], [self.gradients[f"{name}.weight"]], transpose_b=True)
 
     def _dense(self, name: str, x: Any, y: Any) -> None:
         self._do("gemm", [x, self.parameters[f"{name}.weight"]], [y], transpose_b=True)

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "roundtrip": "polymux.bench.roundtrip",
     "transfer": "polymux.bench.transfer",
     "throughput": "polymux.bench.throughput",
+    "training": "polymux.bench.training",
 }
 """Name of a benchmark -> its module."""
 

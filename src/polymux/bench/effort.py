@@ -25,6 +25,8 @@ class Effort:
         Tasks between the first and the last issues that `throughput` compares.
     largest_nbytes : int
         Size of the largest buffer of `transfer`.
+    migrations : int
+        Of each set-up of `training`.
     """
 
     rounds: int = 5
@@ -33,8 +35,11 @@ class Effort:
     tasks: int = 3_000_000
     later: int = 1_000_000
     largest_nbytes: int = 1024 * MIB
+    migrations: int = 100_000
 
 
 FULL = Effort()
-QUICK = Effort(rounds=2, calls=2_000, sleeps=10, tasks=50_000, later=20_000, largest_nbytes=4 * MIB)
+QUICK = Effort(
+    rounds=2, calls=2_000, sleeps=10, tasks=50_000, later=20_000, largest_nbytes=4 * MIB, migrations=300
+)
 """Says whether everything runs; its figures are rough."""

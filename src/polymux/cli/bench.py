@@ -18,6 +18,7 @@ _EXAMPLE = """\
   roundtrip   issue and wait for an empty task, awake and after both sides have slept
   transfer    from the application's memory into a kernel's hands, 1 MiB to 1 GiB
   throughput  empty tasks in a second; issue cost and memory after a million tasks
+  training    a convolutional network with a helper accelerator: 100,000 migrations (some minutes)
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.
