@@ -9,21 +9,27 @@ from polymux.core.decision import (
     FailAll,
     FailHead,
     Migrate,
+    Prepare,
     Reject,
     Revoke,
     Stay,
     WakeAt,
+    Weigh,
 )
 from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.event import (
+    MAX_WEIGHT,
     DeviceAdded,
     DeviceLost,
+    DeviceWished,
     Event,
+    HeldHead,
     HomePossible,
     KernelMissing,
     MigrateRequested,
     QueueClosed,
     QueueOpened,
+    QueuePrepared,
     QueueReleased,
 )
 from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId, stream_id
@@ -45,12 +51,13 @@ def added(device: str, streams: int = 1) -> DeviceAdded:
     return DeviceAdded(spec, tuple(StreamSpec(stream_id(name, i), name) for i in range(streams)))
 
 
-def opened(queue: str, pinned: str | None = None, priority: int = 0) -> QueueOpened:
+def opened(
+    queue: str, pinned: str | None = None, priority: int = 0, weight: int = 100, memory_nbytes: int = 0
+) -> QueueOpened:
     """Make the event that a queue was opened."""
     session = SessionId(int(queue.partition(".")[0]))
-    return QueueOpened(
-        QueueId(queue), session, f"app{session}", priority, None if pinned is None else DeviceId(pinned)
-    )
+    pin = None if pinned is None else DeviceId(pinned)
+    return QueueOpened(QueueId(queue), session, f"app{session}", priority, pin, weight, memory_nbytes)
 
 
 class Driver:
@@ -72,6 +79,10 @@ class Driver:
         Streams of devices that work, with their device.
     asked : dict
         Migration requests without an answer, with queue and device.
+    preparing : dict
+        Bound queues whose data are being copied, with the device.
+    migrations : int
+        Times that a queue was bound to another device than before.
     """
 
     def __init__(self, policy: str) -> None:
@@ -85,6 +96,10 @@ class Driver:
         self.failing: set[QueueId] = set()
         self.streams: dict[StreamId, DeviceId] = {}
         self.asked: dict[int, tuple[QueueId, DeviceId]] = {}
+        self.preparing: dict[QueueId, DeviceId] = {}
+        self.migrations = 0
+        self.held_at: StreamId | None = None
+        self._last: dict[QueueId, DeviceId] = {}
         self.recorded: list[str] = [write_header(policy)]
 
     def send(self, event: Event, after_ns: int = 1000) -> list[Decision]:
@@ -104,9 +119,13 @@ class Driver:
     def settle(self) -> None:
         """Let every thread let go of what it was told to, until nothing moves any more."""
         for _ in range(10_000):
-            if not self.revoked:
+            if self.preparing:
+                queue, device = next(iter(self.preparing.items()))
+                self.send(QueuePrepared(queue, device))
+            elif self.revoked:
+                self.send(QueueReleased(next(iter(self.revoked))))
+            else:
                 return
-            self.send(QueueReleased(next(iter(self.revoked))))
         raise AssertionError(f"queues move for ever: {list(self.revoked)}")
 
     def device_of(self, queue: str) -> str | None:
@@ -120,6 +139,7 @@ class Driver:
                 self.streams |= {stream.id: stream.device for stream in event.streams}
             case DeviceLost():
                 self.streams = {s: device for s, device in self.streams.items() if device != event.device}
+                self.preparing = {q: device for q, device in self.preparing.items() if device != event.device}
             case QueueOpened():
                 self.open[event.queue] = event.pinned
             case QueueClosed():
@@ -127,12 +147,19 @@ class Driver:
                     self.closing.add(event.queue)
                 self.open.pop(event.queue, None)
                 self.failing.discard(event.queue)
-            case QueueReleased():
-                self.bound.pop(event.queue, None)
+                self.preparing.pop(event.queue, None)
+            case QueueReleased() | KernelMissing() | HomePossible() | DeviceWished():
+                self.held_at = self.bound.pop(event.queue, None)
                 self.closing.discard(event.queue)
                 self.revoked.pop(event.queue, None)
+                self.preparing.pop(event.queue, None)
+            case QueuePrepared():
+                if self.preparing.get(event.queue) == event.device:
+                    del self.preparing[event.queue]
             case MigrateRequested():
                 self.asked[event.request] = (event.queue, event.device)
+                if self.device_of(event.queue) == event.device:
+                    self.preparing.pop(event.queue, None)
 
     def _carry_out(self, decision: Decision) -> None:
         match decision:
@@ -142,6 +169,15 @@ class Driver:
                 assert decision.queue in self.bound, f"not bound: {decision}"
                 assert decision.queue not in self.revoked, f"revoked twice: {decision}"
                 self.revoked[decision.queue] = None
+                self.preparing.pop(decision.queue, None)
+            case Prepare():
+                assert decision.queue in self.bound, f"not bound: {decision}"
+                assert decision.queue not in self.revoked, f"revoked: {decision}"
+                assert decision.device in self.streams.values(), f"no such device works: {decision}"
+                self.preparing[decision.queue] = decision.device
+            case Weigh():
+                assert decision.queue in self.bound, f"not bound: {decision}"
+                assert 1 <= decision.weight <= MAX_WEIGHT
             case FailAll():
                 assert decision.queue in self.open, f"not open: {decision}"
                 assert decision.queue not in self.bound, f"bound: {decision}"
@@ -154,12 +190,12 @@ class Driver:
                 queue, device = self.asked.pop(decision.request)
                 assert not decision.ok or self.device_of(queue) == device, f"not there: {decision}"
                 assert decision.message
-            case FailHead() | Stay():
+            case FailHead():
                 assert decision.queue in set(self.open) - self.closing, f"not open: {decision}"
             case WakeAt():
                 assert decision.at_ns > self.now
-            case Migrate():
-                raise AssertionError(f"a driver knows no migrations: {decision}")
+            case Migrate() | Stay():
+                raise AssertionError(f"no decision for a driver: {decision}")
 
     def _bind(self, decision: Bind) -> None:
         assert decision.queue in self.open, f"not open: {decision}"
@@ -168,18 +204,22 @@ class Driver:
         assert self.open[decision.queue] in (None, self.streams[decision.stream]), (
             f"pinned elsewhere: {decision}"
         )
+        assert 1 <= decision.weight <= MAX_WEIGHT
         self.bound[decision.queue] = decision.stream
+        device = self.streams[decision.stream]
+        self.migrations += self._last.get(decision.queue, device) != device
+        self._last[decision.queue] = device
         self.failing.discard(decision.queue)
 
     def _check_answers(self, event: Event, decisions: list[Decision]) -> None:
-        if isinstance(event, KernelMissing | HomePossible) and event.queue in set(self.open) - self.closing:
-            answers = [d for d in decisions if getattr(d, "queue", None) == event.queue]
-            assert len(answers) == 1, f"{event} got {answers}"
-            assert isinstance(answers[0], Revoke | Stay | FailHead)
-            if isinstance(answers[0], FailHead):
-                assert isinstance(event, KernelMissing)
-                assert answers[0].status is TaskStatus.NO_DEVICE
-        moving = set(self.revoked)
+        if isinstance(event, HeldHead) and self.held_at is not None and event.queue in self.open:
+            failed = [d for d in decisions if isinstance(d, FailHead)]
+            bound = [d for d in decisions if isinstance(d, Bind | FailAll) and d.queue == event.queue]
+            assert len(bound) == 1, f"{event} got {decisions}"
+            assert not failed or isinstance(event, KernelMissing)
+            assert not failed or self.bound[event.queue] == self.held_at, f"failed and moved: {decisions}"
+            assert all(d.status is TaskStatus.NO_DEVICE for d in failed)
+        moving = self.revoked.keys() | self.preparing.keys()
         assert all(queue in moving for queue, _ in self.asked.values()), f"never answered: {self.asked}"
 
     def _check_nothing_forgotten(self) -> None:
@@ -199,9 +239,11 @@ class Driver:
         assert {q for q, v in snapshot.queues.items() if v.state is not QueueState.CLOSING} <= set(self.open)
         assert not snapshot.waiting
         for queue, view in snapshot.queues.items():
-            assert view.target is None or view.state is QueueState.REVOKING, (
-                f"{queue} moves though it is {view.state}"
-            )
+            moving = (QueueState.REVOKING, QueueState.PREPARING)
+            assert view.target is None or view.state in moving, f"{queue} moves though it is {view.state}"
+            assert view.state is not QueueState.HELD, f"{queue} hangs: its head is held and nobody is asked"
+            preparing = view.target if view.state is QueueState.PREPARING else None
+            assert self.preparing.get(queue) == preparing
             assert view.device is None or view.device == self.bound[queue].partition("/")[0]
         for stream in snapshot.streams.values():
             bound = [q for q, v in snapshot.queues.items() if v.stream == stream.id]

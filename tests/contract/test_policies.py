@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from polymux.core.event import (
+    DeviceLoad,
     DeviceLost,
+    DeviceWished,
     Event,
     HomePossible,
     KernelMissing,
     LoadReported,
     MigrateRequested,
     QueueClosed,
+    QueueLoad,
+    QueuePrepared,
     QueueReleased,
     StreamLoad,
     Tick,
@@ -29,6 +33,15 @@ QUEUES = [f"{session}.{index}" for session in (1, 2) for index in range(4)]
 devices = st.sampled_from(DEVICES)
 queues = st.sampled_from(QUEUES)
 estimates = st.none() | st.integers(-(10**9), 10**9) | st.integers(0, 10**4)
+rates = st.none() | st.integers(0, 10**6)
+queue_loads = st.builds(
+    QueueLoad,
+    st.integers(0, 50),
+    st.integers(0, 100),
+    st.integers(0, 10**9),
+    st.dictionaries(devices | st.just("host"), st.integers(0, 1 << 31), max_size=3),
+)
+device_loads = st.builds(DeviceLoad, st.integers(0, 1 << 30), rates, rates)
 loads = st.builds(StreamLoad, st.integers(0, 2000), st.integers(0, 10**9), st.integers(0, 8))
 
 
@@ -58,10 +71,18 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
             self.lost.add(device)
             self.send(DeviceLost(DeviceId(device), "it fell off the bus"))
 
-    @rule(queue=queues, pinned=st.none() | st.none() | devices, priority=st.integers(-1, 1))
-    def open_queue(self, queue: str, pinned: str | None, priority: int) -> None:
+    @rule(
+        queue=queues,
+        pinned=st.none() | st.none() | devices,
+        priority=st.integers(-1, 1),
+        weight=st.integers(1, 10_000),
+        memory_nbytes=st.sampled_from([0, 0, 1 << 20, 1 << 29, 1 << 40]),
+    )
+    def open_queue(
+        self, queue: str, pinned: str | None, priority: int, weight: int, memory_nbytes: int
+    ) -> None:
         if queue not in self.driver.open:
-            self.send(opened(queue, pinned, priority))
+            self.send(opened(queue, pinned, priority, weight, memory_nbytes))
 
     @rule(queue=queues)
     def close_queue(self, queue: str) -> None:
@@ -94,6 +115,21 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         self.send(HomePossible(QueueId(queue), KernelName("gemm"), transfer_ns, gain_ns), after_ns)
 
     @rule(queue=queues, device=devices)
+    def wish(self, queue: str, device: str) -> None:
+        self.send(DeviceWished(QueueId(queue), DeviceId(device)))
+
+    @precondition(lambda self: self.driver.preparing)
+    @rule(data=st.data(), problem=st.none() | st.none() | st.just("it lacks 4 bytes"))
+    def prepare(self, data: st.DataObject, problem: str | None) -> None:
+        queue, device = data.draw(st.sampled_from(sorted(self.driver.preparing.items())))
+        self.send(QueuePrepared(queue, device, problem))
+
+    @rule(queue=queues, device=devices, problem=st.none() | st.just("it lacks 4 bytes"))
+    def prepare_late(self, queue: str, device: str, problem: str | None) -> None:
+        if self.driver.preparing.get(QueueId(queue)) != device:
+            self.send(QueuePrepared(QueueId(queue), DeviceId(device), problem))
+
+    @rule(queue=queues, device=devices)
     def ask_to_migrate(self, queue: str, device: str) -> None:
         self.requests += 1
         self.send(MigrateRequested(QueueId(queue), DeviceId(device), self.requests))
@@ -101,7 +137,13 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
     @rule(data=st.data())
     def report_load(self, data: st.DataObject) -> None:
         streams = st.sampled_from(sorted(self.driver.streams) or ["cpu:9/0"]).map(StreamId)
-        self.send(LoadReported(data.draw(st.dictionaries(streams, loads, max_size=4))))
+        self.send(
+            LoadReported(
+                data.draw(st.dictionaries(streams, loads, max_size=4)),
+                data.draw(st.dictionaries(queues.map(QueueId), queue_loads, max_size=8)),
+                data.draw(st.dictionaries(devices.map(DeviceId), device_loads, max_size=4)),
+            )
+        )
 
     @rule()
     def tick(self) -> None:

@@ -148,7 +148,7 @@ def test_an_empty_recording_is_refused() -> None:
 
 def test_a_recording_of_an_unknown_policy_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidRequest, match="'psychic' is unknown"):
-        replay(['{"polymux_recording": 1, "policy": "psychic"}\n'])
+        replay(['{"polymux_recording": 2, "policy": "psychic"}\n'])
 
 
 def test_a_recording_without_steps_replays() -> None:

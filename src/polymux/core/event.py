@@ -6,10 +6,13 @@ Times and estimates are in nanoseconds. Each event is frozen; `polymux.sched.rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.ids import DeviceId, KernelName, QueueId, SessionId, StreamId
+
+NORMAL_WEIGHT = 100
+MAX_WEIGHT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,10 @@ class QueueOpened:
         Larger is more urgent.
     pinned : DeviceId, optional
         The only device on which its tasks may run.
+    weight : int
+        The session's claim on device time relative to others, 1 to 10,000; 100 is normal.
+    memory_nbytes : int
+        How many bytes of data its tasks use, as the client expects; 0: not said.
     """
 
     queue: QueueId
@@ -49,18 +56,23 @@ class QueueOpened:
     application: str
     priority: int = 0
     pinned: DeviceId | None = None
+    weight: int = NORMAL_WEIGHT
+    memory_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class QueueClosed:
-    """A session closed a queue, or is gone. A bound queue is revoked and ends with its `QueueReleased`."""
+    """A session closed a queue, or is gone. A bound queue is revoked and ends when its thread lets go of it."""
 
     queue: QueueId
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReleased:
-    """An accelerator thread let go of a queue at a task boundary; exactly once for each `Bind`."""
+    """An accelerator thread let go of a queue at a task boundary.
+
+    Exactly once for each `Bind`, unless a `KernelMissing`, `HomePossible` or `DeviceWished` says so.
+    """
 
     queue: QueueId
 
@@ -69,7 +81,7 @@ class QueueReleased:
 class KernelMissing:
     """The kernel of a queue's head task has no implementation on the current device.
 
-    The head is held until the answer: a `Revoke` (the queue moves), a `FailHead` or a `Stay` (try again).
+    The accelerator thread has let go of the queue, with that task at its head.
 
     Parameters
     ----------
@@ -88,7 +100,7 @@ class KernelMissing:
 class HomePossible:
     """A queue is away from home because of a missing kernel, and its head task could run at home.
 
-    Raised before each such task. The head is held until the answer: `Revoke` (the queue goes home) or `Stay`.
+    Raised once for each such task. The accelerator thread has let go of the queue, with that task at its head.
 
     Parameters
     ----------
@@ -107,12 +119,40 @@ class HomePossible:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceWished:
+    """The head task of a queue wishes to run on another device, which has its kernel.
+
+    Raised once for each such task. The accelerator thread has let go of the queue, with that task at its head.
+    """
+
+    queue: QueueId
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True)
 class MigrateRequested:
     """Somebody wants a queue on another device; answered by exactly one `Answer` with the same `request`."""
 
     queue: QueueId
     device: DeviceId
     request: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePrepared:
+    """The end of a `Prepare`.
+
+    Parameters
+    ----------
+    queue : QueueId
+    device : DeviceId
+    problem : str, optional
+        Why the device cannot take the queue's data, with sizes; None: they are there.
+    """
+
+    queue: QueueId
+    device: DeviceId
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +175,61 @@ class StreamLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """What a queue did since the last report, and where its data are.
+
+    Parameters
+    ----------
+    pending : int
+        Tasks that wait in it now.
+    tasks : int
+        Tasks that ended since the last report.
+    busy_ns : int
+        Time in which streams ran its tasks since the last report.
+    data : mapping
+        Bytes of the buffers that it used last, by the device whose memory holds them, or ``"host"``.
+    """
+
+    pending: int = 0
+    tasks: int = 0
+    busy_ns: int = 0
+    data: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLoad:
+    """A device's memory, and what copies cost.
+
+    Parameters
+    ----------
+    used_nbytes : int
+        Bytes of its memory that buffers take now.
+    into_ps_per_byte, out_ps_per_byte : int, optional
+        Measured time for a byte to come in from the host and to go out to it, in ps; None: never measured.
+    """
+
+    used_nbytes: int = 0
+    into_ps_per_byte: int | None = None
+    out_ps_per_byte: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReported:
-    """The load of streams, reported from time to time; streams that are left out were idle."""
+    """The load of streams, queues and devices; reported before each `QueueOpened` and before each `Tick`.
+
+    Parameters
+    ----------
+    loads : mapping
+        Streams that are left out were idle.
+    queues : mapping
+        Queues that are left out did nothing, have nothing to do, and their data are where they were.
+    devices : mapping
+        Those that are left out are as they were.
+    """
 
     loads: Mapping[StreamId, StreamLoad]
+    queues: Mapping[QueueId, QueueLoad] = field(default_factory=dict)
+    devices: Mapping[DeviceId, DeviceLoad] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +245,15 @@ Event = (
     | QueueReleased
     | KernelMissing
     | HomePossible
+    | DeviceWished
     | MigrateRequested
+    | QueuePrepared
     | LoadReported
     | Tick
 )
+HeldHead = KernelMissing | HomePossible | DeviceWished
+"""A thread let go of a queue and asks where its head task is to run; answered by a `Bind` in the same step."""
+
 EVENTS: tuple[type[Event], ...] = (
     DeviceAdded,
     DeviceLost,
@@ -166,7 +262,9 @@ EVENTS: tuple[type[Event], ...] = (
     QueueReleased,
     KernelMissing,
     HomePossible,
+    DeviceWished,
     MigrateRequested,
+    QueuePrepared,
     LoadReported,
     Tick,
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from polymux.core.device_spec import DeviceSpec
-from polymux.core.event import StreamLoad
+from polymux.core.event import NORMAL_WEIGHT, DeviceLoad, QueueLoad, StreamLoad
 from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId
 
 
@@ -18,6 +18,10 @@ class QueueState(StrEnum):
     """Bound nowhere; the policy is asked for a stream."""
     BOUND = "bound"
     """An accelerator thread drains it."""
+    PREPARING = "preparing"
+    """An accelerator thread drains it while its data are copied to its `target`."""
+    HELD = "held"
+    """Its accelerator thread let go of it and asks where its head task is to run; lasts for that event only."""
     REVOKING = "revoking"
     """Taken back, but its accelerator thread has not let go yet."""
     STRANDED = "stranded"
@@ -28,6 +32,10 @@ class QueueState(StrEnum):
 
 IDLE = StreamLoad()
 """The load of a stream that no report has named."""
+NO_LOAD = QueueLoad()
+"""The load of a queue that no report has named."""
+UNKNOWN = DeviceLoad()
+"""The load of a device that no report has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,14 @@ class DeviceView:
     streams : tuple of StreamId
     lost : str, optional
         Why it no longer works; None: it works.
+    load : DeviceLoad
+        As last reported.
     """
 
     spec: DeviceSpec
     streams: tuple[StreamId, ...]
     lost: str | None = None
+    load: DeviceLoad = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +90,17 @@ class QueueView:
 
     Parameters
     ----------
-    id, session, application, priority, pinned
+    id, session, application, priority, pinned, weight, memory_nbytes
         As in `QueueOpened`.
     state : QueueState
     stream : StreamId, optional
-        Where it is bound (also while REVOKING and CLOSING).
+        Where it is bound (also while PREPARING, REVOKING and CLOSING), or was until now (HELD).
     device : DeviceId, optional
         The device of that stream.
+    bound_weight : int
+        The weight that it has there.
+    bound_ns : int
+        When it came to that device, in ns.
     target : DeviceId, optional
         The device to which it is moving.
     home : DeviceId, optional
@@ -98,6 +113,8 @@ class QueueView:
         When it last came home.
     stays_ns : tuple of int
         How long its last stays at home lasted, from coming back to going away again, in ns; the latest last.
+    barred : mapping
+        Devices that could not take its data, and until when no policy may try again, in ns.
     """
 
     id: QueueId
@@ -114,6 +131,16 @@ class QueueView:
     credit_ns: int = 0
     returned_ns: int | None = None
     stays_ns: tuple[int, ...] = ()
+    weight: int = NORMAL_WEIGHT
+    memory_nbytes: int = 0
+    bound_weight: int = NORMAL_WEIGHT
+    bound_ns: int = 0
+    barred: Mapping[DeviceId, int] = field(default_factory=dict)
+
+    @property
+    def drained(self) -> bool:
+        """Whether an accelerator thread drains it and was not told to let go."""
+        return self.state in (QueueState.BOUND, QueueState.PREPARING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +157,8 @@ class Snapshot:
         Every open or closing queue, in the order of opening.
     waiting : tuple of QueueId
         The queues for which a stream is wanted, longest wait first.
+    loads : mapping
+        Of queues, as last reported; those that no report has named are missing.
 
     Notes
     -----
@@ -141,6 +170,11 @@ class Snapshot:
     streams: Mapping[StreamId, StreamView]
     queues: Mapping[QueueId, QueueView]
     waiting: tuple[QueueId, ...] = ()
+    loads: Mapping[QueueId, QueueLoad] = field(default_factory=dict)
+
+    def load_of(self, queue: QueueId) -> QueueLoad:
+        """Give a queue's load as last reported."""
+        return self.loads.get(queue, NO_LOAD)
 
     def describe_devices(self) -> str:
         """List the devices for a message to people, with the reason for those that are lost."""

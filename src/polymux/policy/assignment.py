@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from polymux.core.decision import Bind, Decision, FailAll, FailHead, Migrate, Stay
+from polymux.core.decision import Bind, Decision, FailAll, FailHead, Stay
 from polymux.core.errors import InvalidRequest
-from polymux.core.event import Event, HomePossible, KernelMissing
+from polymux.core.event import Event, HeldHead, HomePossible, KernelMissing
 from polymux.core.ids import DeviceId, StreamId
-from polymux.core.snapshot import QueueView, Snapshot, StreamView
+from polymux.core.snapshot import QueueState, QueueView, Snapshot, StreamView
 from polymux.core.status import TaskStatus
 from polymux.policy.home import goes_home
 
@@ -70,11 +70,15 @@ class AssignmentPolicy(ABC):
         if snapshot.waiting:
             streams = dict(snapshot.streams)
             decisions += [self.place(snapshot, streams, snapshot.queues[queue]) for queue in snapshot.waiting]
-        if isinstance(event, KernelMissing):
-            decisions.append(self._help(snapshot, event))
-        elif isinstance(event, HomePossible):
-            decisions.append(_go_home(snapshot, event))
+        if isinstance(event, HeldHead):
+            queue = snapshot.queues.get(event.queue)
+            if queue is not None and queue.state is QueueState.HELD:
+                decisions.append(self._direct(snapshot, queue, event))
         return decisions
+
+    def weight(self, queue: QueueView, stream: StreamView) -> int:  # noqa: ARG002
+        """Give the weight that a queue gets on a stream; its session's own."""
+        return queue.weight
 
     def place(self, snapshot: Snapshot, streams: dict[StreamId, StreamView], queue: QueueView) -> Decision:
         """Bind a waiting queue, or fail its tasks when no device that works may run them.
@@ -94,10 +98,17 @@ class AssignmentPolicy(ABC):
         streams[stream.id] = replace(stream, queues=stream.queues + 1, turn=turn)
         if device is not None:
             why = f"{_why_device(queue, device)}; there, {why}"
-        return Bind(queue.id, stream.id, reason=why)
+        return Bind(queue.id, stream.id, why, self.weight(queue, stream))
 
-    def _help(self, snapshot: Snapshot, event: KernelMissing) -> Decision:
-        queue = snapshot.queues[event.queue]
+    def _direct(self, snapshot: Snapshot, queue: QueueView, event: HeldHead) -> Decision:
+        match event:
+            case KernelMissing():
+                return self._help(snapshot, queue, event)
+            case HomePossible():
+                return self._go_home(snapshot, queue, event)
+        return self._follow_wish(snapshot, queue, event.device)
+
+    def _help(self, snapshot: Snapshot, queue: QueueView, event: KernelMissing) -> Decision:
         if queue.device in event.devices:
             return Stay(queue.id, reason=f"{queue.device} has kernel {event.kernel} by now")
         having = [device for device in event.devices if device in snapshot.devices]
@@ -106,28 +117,39 @@ class AssignmentPolicy(ABC):
             message = _why_no_helper(snapshot, queue, event, working)
             return FailHead(queue.id, TaskStatus.NO_DEVICE, message, reason="nobody may run its head task")
         if queue.home in working:
-            return Migrate(queue.id, queue.home, reason=f"kernel {event.kernel} is missing here, home has it")
-        streams = [s for device in working for s in streams_of(snapshot, snapshot.streams, device)]
-        stream, why = self.choose(streams, snapshot.streams.values())
-        where = f"kernel {event.kernel} is missing on {queue.device}, {stream.device} has it"
-        return Migrate(queue.id, stream.device, reason=f"{where}; {why}")
+            return self._send(
+                snapshot, queue, [queue.home], f"kernel {event.kernel} is missing here, home has it"
+            )
+        where = f"kernel {event.kernel} is missing on {queue.device}, others have it"
+        return self._send(snapshot, queue, working, where)
+
+    def _go_home(self, snapshot: Snapshot, queue: QueueView, event: HomePossible) -> Decision:
+        if queue.home is None:
+            return Stay(queue.id, reason="it is at home")
+        lost = snapshot.devices[queue.home].lost
+        if lost is not None:
+            return Stay(queue.id, reason=f"its home {queue.home} was lost: {lost}")
+        goes, reason = goes_home(queue, event)
+        return self._send(snapshot, queue, [queue.home], reason) if goes else Stay(queue.id, reason=reason)
+
+    def _follow_wish(self, snapshot: Snapshot, queue: QueueView, device: DeviceId) -> Decision:
+        if queue.pinned not in (None, device):
+            return Stay(queue.id, reason=f"it is pinned to {queue.pinned}")
+        if not streams_of(snapshot, snapshot.streams, device):
+            return Stay(queue.id, reason=f"its next task wishes for {device}, which does not work")
+        return self._send(snapshot, queue, [device], f"its next task wishes for {device}")
+
+    def _send(self, snapshot: Snapshot, queue: QueueView, devices: Sequence[DeviceId], why: str) -> Decision:
+        """Bind a queue whose head is held to a stream of one of `devices`, which work."""
+        streams = [s for device in devices for s in streams_of(snapshot, snapshot.streams, device)]
+        stream, choice = self.choose(streams, snapshot.streams.values())
+        return Bind(queue.id, stream.id, f"{why}; {choice}", self.weight(queue, stream))
 
 
 def streams_of(snapshot: Snapshot, streams: Streams, device: DeviceId) -> list[StreamView]:
     """List the streams of `device` by number; none when it is lost or was never there."""
     view = snapshot.devices.get(device)
     return [] if view is None or view.lost is not None else [streams[stream] for stream in view.streams]
-
-
-def _go_home(snapshot: Snapshot, event: HomePossible) -> Decision:
-    queue = snapshot.queues[event.queue]
-    if queue.home is None:
-        return Stay(queue.id, reason="it is at home")
-    lost = snapshot.devices[queue.home].lost
-    if lost is not None:
-        return Stay(queue.id, reason=f"its home {queue.home} was lost: {lost}")
-    goes, reason = goes_home(queue, event)
-    return Migrate(queue.id, queue.home, reason=reason) if goes else Stay(queue.id, reason=reason)
 
 
 def _why_device(queue: QueueView, device: DeviceId) -> str:

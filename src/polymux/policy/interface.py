@@ -35,13 +35,16 @@ class Policy(Protocol):
 
             - for a queue in ``snapshot.waiting``: `Bind`; `FailAll` when no device that works may run it; `Reject`
               if this event opened it; or nothing for now (ask for a `WakeAt` then);
-            - for the queue of a `KernelMissing`, exactly one of `Migrate` to a device that has the kernel, `FailHead`
-              and `Stay`;
-            - for the queue of a `HomePossible`, exactly one of `Migrate` and `Stay`;
-            - for any other bound queue: `Migrate` or `Revoke`, or nothing.
+            - for the queue of a `KernelMissing`, while its state is HELD, exactly one of `Bind` to a stream of a
+              device that has the kernel, `FailHead` and `Stay`;
+            - likewise for a `HomePossible`: `Bind` to a stream of its home, or `Stay`;
+            - likewise for a `DeviceWished`: `Bind` to a stream of that device, or `Stay`;
+            - for any other bound queue: `Migrate` (to another device), `Revoke` (to place it anew), `Weigh`, or
+              nothing. A queue that is PREPARING takes `Weigh` only.
 
         Notes
         -----
-        A queue's ``pinned`` and ``target`` bind the policy: the engine raises `BadDecision` otherwise.
+        A queue's ``pinned`` and ``target`` bind the policy, and so does ``barred``: the engine raises `BadDecision`
+        otherwise.
         """
         ...

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polymux.core.decision import Bind, Decision, FailAll, Migrate, Reject, Revoke
-from polymux.core.event import Event, HomePossible, KernelMissing
+from polymux.core.decision import (
+    Bind,
+    Decision,
+    FailAll,
+    FailHead,
+    Migrate,
+    Prepare,
+    Reject,
+    Revoke,
+    Stay,
+    Weigh,
+)
+from polymux.core.event import DeviceWished, Event
+from polymux.core.ids import DeviceId, QueueId
 from polymux.core.snapshot import QueueState, QueueView
 from polymux.sched.fold import answer
 from polymux.sched.state import State
@@ -18,41 +30,87 @@ def apply(state: State, event: Event, decision: Decision, now: int) -> list[Deci
     """Enter a checked decision about `event` into `state` and return what the driver is to do."""
     match decision:
         case Bind():
-            return _bind(state, decision, now)
+            return _bind(state, event, decision, now)
+        case Stay():
+            return bind_back(state, event, decision.queue, decision.reason, now)
+        case FailHead():
+            return [decision, *bind_back(state, event, decision.queue, "it goes on with the next task", now)]
+        case Weigh():
+            state.put(replace(state.queues[decision.queue], bound_weight=decision.weight))
         case FailAll():
             queue = state.queues[decision.queue]
             state.put(replace(queue, state=QueueState.STRANDED, home=None))
         case Reject():
             state.forget(decision.queue)
         case Migrate():
-            queue = _leave(event, state.queues[decision.queue], now)
-            state.put(replace(queue, state=QueueState.REVOKING, target=decision.device))
-            return [Revoke(queue.id, reason=f"it moves to {decision.device}: {decision.reason}")]
+            queue = state.queues[decision.queue]
+            state.put(replace(queue, state=QueueState.PREPARING, target=decision.device))
+            return [Prepare(queue.id, decision.device, decision.reason)]
         case Revoke():
             queue = state.queues[decision.queue]
             state.put(replace(queue, state=QueueState.REVOKING))
     return [decision]
 
 
-def _leave(event: Event, queue: QueueView, now: int) -> QueueView:
-    """Note where a queue belongs that is about to move."""
-    if isinstance(event, KernelMissing | HomePossible) and event.queue == queue.id:
-        if queue.home is not None:
-            return queue
-        stays_ns = queue.stays_ns
-        if queue.returned_ns is not None:
-            stays_ns = (*stays_ns, now - queue.returned_ns)[-MAX_STAYS:]
-        return replace(queue, home=queue.device, chances=0, credit_ns=0, returned_ns=None, stays_ns=stays_ns)
-    return replace(queue, home=None, returned_ns=None, stays_ns=())
+def bind_back(state: State, event: Event, queue: QueueId, reason: str, now: int) -> list[Decision]:
+    """Bind a queue whose head was held to the stream that let go of it."""
+    view = state.queues[queue]
+    assert view.stream is not None
+    return _bind(state, event, Bind(queue, view.stream, reason, view.bound_weight), now)
 
 
-def _bind(state: State, decision: Bind, now: int) -> list[Decision]:
+def _bind(state: State, event: Event, decision: Bind, now: int) -> list[Decision]:
     queue = state.queues[decision.queue]
-    device = state.streams[decision.stream].device
-    if device == queue.home:
-        queue = replace(queue, home=None, returned_ns=now)
-    elif device != queue.target:
-        queue = replace(queue, home=None, returned_ns=None, stays_ns=())
-    state.put(replace(queue, state=QueueState.BOUND, stream=decision.stream, device=device, target=None))
-    state.occupy(decision.stream)
+    stream, held = decision.stream, queue.state is QueueState.HELD
+    device = state.streams[stream].device
+    home, returned_ns, stays_ns = (
+        _home(event, queue, device, now) if held else _home_when_placed(queue, device, now)
+    )
+    left = home is not None and queue.home is None
+    bound = replace(
+        queue,
+        state=QueueState.BOUND,
+        stream=stream,
+        device=device,
+        target=None,
+        home=home,
+        returned_ns=returned_ns,
+        stays_ns=stays_ns,
+        chances=0 if left else queue.chances,
+        credit_ns=0 if left else queue.credit_ns,
+        bound_weight=decision.weight,
+        bound_ns=queue.bound_ns if stream == queue.stream else now,
+    )
+    state.put(bound)
+    state.occupy(stream, anew=not held or stream != queue.stream)
+    if queue.id not in state.requests:
+        return [decision]
     return [decision, *answer(state, queue.id, True, f"queue {queue.id} runs on {device}")]
+
+
+Home = tuple[DeviceId | None, int | None, tuple[int, ...]]
+"""A queue's `home`, `returned_ns` and `stays_ns`."""
+
+
+def _home(event: Event, queue: QueueView, device: DeviceId, now: int) -> Home:
+    """Note where a queue belongs whose head task sends it to `device`."""
+    if device == queue.device:
+        return queue.home, queue.returned_ns, queue.stays_ns
+    if isinstance(event, DeviceWished):
+        return None, None, ()
+    if device == queue.home:
+        return None, now, queue.stays_ns
+    if queue.home is not None:
+        return queue.home, queue.returned_ns, queue.stays_ns
+    stays_ns = queue.stays_ns
+    if queue.returned_ns is not None:
+        stays_ns = (*stays_ns, now - queue.returned_ns)[-MAX_STAYS:]
+    return queue.device, None, stays_ns
+
+
+def _home_when_placed(queue: QueueView, device: DeviceId, now: int) -> Home:
+    if device == queue.home:
+        return None, now, queue.stays_ns
+    if device == queue.target:
+        return queue.home, queue.returned_ns, queue.stays_ns
+    return None, None, ()

@@ -12,13 +12,15 @@ from polymux.core.decision import (
     FailAll,
     FailHead,
     Migrate,
+    Prepare,
     Reject,
     Revoke,
     Stay,
     WakeAt,
+    Weigh,
 )
 from polymux.core.errors import BadDecision
-from polymux.core.event import Event, HomePossible, KernelMissing
+from polymux.core.event import MAX_WEIGHT, DeviceWished, Event, HeldHead, HomePossible, KernelMissing
 from polymux.core.ids import DeviceId, QueueId
 from polymux.core.snapshot import QueueState, QueueView
 from polymux.core.status import TaskStatus
@@ -53,50 +55,82 @@ def check(state: State, event: Event, decisions: Sequence[Decision], now: int) -
             raise BadDecision(decision, problem, () if about is None else state.story(about))
         if queue is not None:
             decided.add(queue)
-    if isinstance(event, KernelMissing | HomePossible) and event.queue not in decided:
-        raise BadDecision(event, "the head task is held and got no answer", state.story(event.queue))
+    held = held_queue(state, event)
+    if held is not None and held.id not in decided:
+        raise BadDecision(event, "the head task is held and got no answer", state.story(held.id))
+
+
+def held_queue(state: State, event: Event) -> QueueView | None:
+    """Find the queue whose thread asks with `event` where its head task is to run; None: it asks nothing."""
+    queue = state.queues.get(event.queue) if isinstance(event, HeldHead) else None
+    return queue if queue is not None and queue.state is QueueState.HELD else None
 
 
 def _problem(state: State, event: Event, decision: Decision, now: int) -> str | None:
     if isinstance(decision, WakeAt):
         return None if decision.at_ns > now else f"the time is not after {now} ns"
-    if isinstance(decision, Answer):
-        return "policies answer no requests"
+    if isinstance(decision, Answer | Prepare):
+        return "policies answer no requests and prepare nothing"
     queue = state.queues.get(decision.queue)
     if queue is None:
         return "no such queue is open"
-    held = event if isinstance(event, KernelMissing | HomePossible) and event.queue == queue.id else None
-    problem: str | None
+    held = event if isinstance(event, HeldHead) and queue.state is QueueState.HELD else None
     match decision:
         case Bind():
-            problem = _bind_problem(state, queue, decision)
-        case FailAll():
-            problem = _fail_all_problem(state, queue, decision)
+            return _weight_problem(decision.weight) or _bind_problem(state, queue, decision, held)
         case Reject():
-            problem = None if queue.id == state.opened else "this event opened no such queue"
-        case Migrate():
-            problem = _not_bound(queue) or _migrate_problem(state, queue, decision, held)
-        case Revoke():
-            problem = _not_bound(queue)
-        case Stay():
-            problem = None if held is not None else "nothing was asked about this queue"
-        case FailHead():
-            missing = isinstance(held, KernelMissing)
-            problem = _ok_is_no_failure(decision.status) if missing else "its head misses no kernel"
+            return None if queue.id == state.opened else "this event opened no such queue"
+        case Stay() | FailHead():
+            return _held_head_problem(decision, held)
+        case FailAll():
+            return _fail_all_problem(state, queue, decision)
+        case Migrate() | Revoke() | Weigh():
+            return _bound_queue_problem(state, queue, decision, now)
         case _:
             assert_never(decision)
-    return problem
 
 
-def _bind_problem(state: State, queue: QueueView, decision: Bind) -> str | None:
-    if queue.state is not QueueState.WAITING:
+def _held_head_problem(decision: Stay | FailHead, held: HeldHead | None) -> str | None:
+    if isinstance(decision, Stay):
+        return None if held is not None else "nothing was asked about this queue"
+    missing = isinstance(held, KernelMissing)
+    return _ok_is_no_failure(decision.status) if missing else "its head misses no kernel"
+
+
+def _bound_queue_problem(
+    state: State, queue: QueueView, decision: Migrate | Revoke | Weigh, now: int
+) -> str | None:
+    able = queue.drained if isinstance(decision, Weigh) else queue.state is QueueState.BOUND
+    if not able:
+        return f"the queue is {queue.state.value}, not bound"
+    if isinstance(decision, Weigh):
+        return _weight_problem(decision.weight)
+    return _migrate_problem(state, queue, decision, now) if isinstance(decision, Migrate) else None
+
+
+def _bind_problem(state: State, queue: QueueView, decision: Bind, held: HeldHead | None) -> str | None:
+    if held is None and queue.state is not QueueState.WAITING:
         return f"the queue is {queue.state.value}" + (f" at {queue.stream}" if queue.stream else "")
     stream = state.streams.get(decision.stream)
     if stream is None:
         return f"no such stream works; there are {', '.join(state.streams) or 'none'}"
     if queue.target is not None and stream.device != queue.target:
         return f"the queue is moving to {queue.target}"
-    return _pin_problem(queue, stream.device)
+    return _held_problem(queue, stream.device, held) or _pin_problem(queue, stream.device)
+
+
+def _held_problem(queue: QueueView, device: DeviceId, held: HeldHead | None) -> str | None:
+    match held:
+        case KernelMissing():
+            there = device in held.devices
+            return None if there else f"{device} has no implementation of kernel {held.kernel}"
+        case HomePossible():
+            there = device in (queue.device, queue.home)
+            return None if there else f"{device} is not the queue's home, which is {queue.home}"
+        case DeviceWished():
+            there = device in (queue.device, held.device)
+            return None if there else f"the head task wishes for {held.device}"
+    return None
 
 
 def _fail_all_problem(state: State, queue: QueueView, decision: FailAll) -> str | None:
@@ -108,18 +142,14 @@ def _fail_all_problem(state: State, queue: QueueView, decision: FailAll) -> str 
     return _ok_is_no_failure(decision.status)
 
 
-def _migrate_problem(
-    state: State, queue: QueueView, decision: Migrate, held: KernelMissing | HomePossible | None
-) -> str | None:
+def _migrate_problem(state: State, queue: QueueView, decision: Migrate, now: int) -> str | None:
     device = state.devices.get(decision.device)
     if device is None or device.lost is not None:
         return "no such device works"
     if decision.device == queue.device:
         return "the queue is there already"
-    if isinstance(held, KernelMissing) and decision.device not in held.devices:
-        return f"that device has no implementation of kernel {held.kernel}"
-    if isinstance(held, HomePossible) and decision.device != queue.home:
-        return f"that device is not the queue's home, which is {queue.home}"
+    if queue.barred.get(decision.device, now) > now:
+        return "that device could not take the queue's data a moment ago; QueueView.barred says until when"
     return _pin_problem(queue, decision.device)
 
 
@@ -127,8 +157,8 @@ def _pin_problem(queue: QueueView, device: DeviceId) -> str | None:
     return f"the queue is pinned to {queue.pinned}" if queue.pinned not in (None, device) else None
 
 
-def _not_bound(queue: QueueView) -> str | None:
-    return None if queue.state is QueueState.BOUND else f"the queue is {queue.state.value}, not bound"
+def _weight_problem(weight: int) -> str | None:
+    return None if 1 <= weight <= MAX_WEIGHT else f"the weight is not from 1 to {MAX_WEIGHT}"
 
 
 def _ok_is_no_failure(status: TaskStatus) -> str | None:

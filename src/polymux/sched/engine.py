@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polymux.core.decision import Answer, Decision, FailHead, Stay, WakeAt
+from polymux.core.decision import Answer, Decision, FailHead, WakeAt
 from polymux.core.errors import BadDecision
-from polymux.core.event import Event, HomePossible, KernelMissing
+from polymux.core.event import Event, KernelMissing
 from polymux.core.ids import QueueId
-from polymux.core.snapshot import QueueState, QueueView, Snapshot
+from polymux.core.snapshot import QueueView, Snapshot
 from polymux.core.status import TaskStatus
 from polymux.policy.interface import Policy
-from polymux.sched.apply import apply
-from polymux.sched.check import check
+from polymux.sched.apply import apply, bind_back
+from polymux.sched.check import check, held_queue
 from polymux.sched.fold import fold
 from polymux.sched.state import State
 
@@ -29,18 +29,26 @@ class Engine:
     -----
     The life of a queue::
 
-                 Bind                Revoke, Migrate, DeviceLost
-        WAITING ------> BOUND ------------------------------------> REVOKING
-          |  ^            |                                            |
-          |  +------------+------------------ QueueReleased -----------+
-          |  |
-          |  | DeviceAdded               QueueClosed: WAITING and STRANDED end at once; BOUND is revoked,
-          v  |                           becomes CLOSING (as REVOKING does) and ends with its QueueReleased.
-        STRANDED (FailAll)
+                          held head: asked and answered in one step
+                                HELD
+                                 ^|
+                 Bind            |v    Migrate, MigrateRequested          QueuePrepared
+        WAITING ---------------> BOUND --------------------------> PREPARING ------------+
+          ^  ^                   |  ^                                  |                 v
+          |  |                   |  +--- it cannot, or is called back--+             REVOKING
+          |  |                   +------------- Revoke, DeviceLost ------------------^   |
+          |  +------------------------------------ QueueReleased ------------------------+
+          | DeviceAdded
+        STRANDED <--- FailAll of a WAITING queue
 
-    Between a `Bind` and its `QueueReleased` the engine makes no other `Bind` for that queue, so two accelerator
-    threads never drain one ring. Not thread-safe, no clock: `now` is the driver's. Cost per event does not depend
-    on the number of queues, except for `DeviceAdded` and `DeviceLost`.
+    `QueueClosed`: WAITING and STRANDED end at once; the others are revoked, become CLOSING and end when they are let
+    go of. A thread lets go of a queue with a `QueueReleased`, or with a held head (`KernelMissing`, `HomePossible`,
+    `DeviceWished`): of a BOUND queue the policy is asked where it goes, which the same call answers with a `Bind`;
+    of one that moves or ends anyway it counts as the `QueueReleased`.
+
+    Between a `Bind` and the queue's release the engine makes no other `Bind` for it, so two accelerator threads never
+    drain one ring. Not thread-safe, no clock: `now` is the driver's. Cost per event does not depend on the number of
+    queues, except for `DeviceAdded` and `DeviceLost`; a `LoadReported` costs what it names.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -60,9 +68,10 @@ class Engine:
         Returns
         -------
         list of Decision
-            `Bind`, `Revoke`, `Stay`, `FailHead`, `FailAll`, `Reject`, `WakeAt` and `Answer`, never `Migrate`. Each
-            `KernelMissing` and `HomePossible` of an open queue gets exactly one `Revoke`, `FailHead` or `Stay`, and
-            each `MigrateRequested` one `Answer`, now or later.
+            `Bind`, `Weigh`, `Revoke`, `Prepare`, `FailHead`, `FailAll`, `Reject`, `WakeAt` and `Answer`, never
+            `Migrate` and `Stay`. Each held head of an open queue gets a `Bind`, after a `FailHead` if nobody may run
+            it (or a `FailAll`, when no device may run the queue any more), and each `MigrateRequested` one `Answer`,
+            now or later.
 
         Raises
         ------
@@ -79,22 +88,18 @@ class Engine:
         queue = getattr(event, "queue", None)
         if queue is not None:
             state.remember(queue, now, event)
-        if isinstance(event, KernelMissing | HomePossible) and not self._is_bound(event):
-            decisions = self._answer_late(event)
-        else:
-            decisions = fold(state, event)
-            if state.opened is not None:
-                state.remember(state.opened, now, event)
-            try:
-                chosen = self._ask(event, now)
-            except BadDecision as bad:
-                bad.decisions = (*decisions, *self._answer_instead(event))
-                raise
-            for decision in chosen:
-                decisions += apply(state, event, decision, now)
-        for decision in decisions:
-            if not isinstance(decision, WakeAt | Answer):
-                state.remember(decision.queue, now, decision)
+        decisions = fold(state, event, now)
+        if state.opened is not None:
+            state.remember(state.opened, now, event)
+        try:
+            chosen = self._ask(event, now)
+        except BadDecision as bad:
+            bad.decisions = (*decisions, *self._answer_instead(event, now))
+            self._remember(bad.decisions, now)
+            raise
+        for decision in chosen:
+            decisions += apply(state, event, decision, now)
+        self._remember(decisions, now)
         return decisions
 
     def queue(self, queue: QueueId) -> QueueView | None:
@@ -115,23 +120,19 @@ class Engine:
         check(self._state, event, chosen, now)
         return chosen
 
-    def _answer_instead(self, event: Event) -> list[Decision]:
-        """Let go of the head task that the event holds, where the policy gave no usable answer."""
-        why = "the scheduling policy gave no usable answer, see the server's log"
-        match event:
-            case KernelMissing():
-                message = f"kernel {event.kernel!r} is missing on its device and {why}"
-                return [FailHead(event.queue, TaskStatus.REJECTED, message, reason=why)]
-            case HomePossible():
-                return [Stay(event.queue, reason=why)]
-        return []
-
-    def _is_bound(self, event: KernelMissing | HomePossible) -> bool:
-        queue = self.queue(event.queue)
-        return queue is not None and queue.state is QueueState.BOUND
-
-    def _answer_late(self, event: KernelMissing | HomePossible) -> list[Decision]:
-        queue = self.queue(event.queue)
-        if queue is None or queue.state is QueueState.CLOSING:
+    def _answer_instead(self, event: Event, now: int) -> list[Decision]:
+        """Bind a queue whose head is held back to its stream, where the policy gave no usable answer."""
+        held = held_queue(self._state, event)
+        if held is None:
             return []
-        return [Stay(queue.id, reason=f"it is {queue.state.value}; look again where it is bound next")]
+        why = "the scheduling policy gave no usable answer, see the server's log"
+        failed: list[Decision] = []
+        if isinstance(event, KernelMissing):
+            message = f"kernel {event.kernel!r} is missing on its device and {why}"
+            failed = [FailHead(event.queue, TaskStatus.REJECTED, message, reason=why)]
+        return [*failed, *bind_back(self._state, event, held.id, why, now)]
+
+    def _remember(self, decisions: Sequence[Decision], now: int) -> None:
+        for decision in decisions:
+            if not isinstance(decision, WakeAt | Answer):
+                self._state.remember(decision.queue, now, decision)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 
-from polymux.core.decision import Answer, Decision, Reject, Revoke
+from polymux.core.decision import Answer, Decision, Prepare, Reject, Revoke
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import (
     DeviceAdded,
     DeviceLost,
+    DeviceWished,
     Event,
+    HeldHead,
     HomePossible,
+    KernelMissing,
     LoadReported,
     MigrateRequested,
     QueueClosed,
     QueueOpened,
+    QueuePrepared,
     QueueReleased,
 )
 from polymux.core.ids import DeviceId, QueueId
@@ -26,8 +31,12 @@ SOME = 8
 """Queues that an error message lists."""
 
 
-def fold(state: State, event: Event) -> list[Decision]:
-    """Change `state` by `event`.
+BARRED_NS = 1_000_000_000
+"""For so long no policy may move a queue to a device that could not take its data."""
+
+
+def fold(state: State, event: Event, now: int) -> list[Decision]:
+    """Change `state` by `event`, which happened at `now` (ns).
 
     Returns
     -------
@@ -45,11 +54,13 @@ def fold(state: State, event: Event) -> list[Decision]:
         case QueueClosed():
             return _queue_closed(state, event)
         case QueueReleased():
-            return _queue_released(state, event)
-        case HomePossible():
-            _count_chance(state, event)
+            return _queue_released(state, event.queue)
+        case KernelMissing() | HomePossible() | DeviceWished():
+            return _head_held(state, event)
         case MigrateRequested():
             return _migrate_requested(state, event)
+        case QueuePrepared():
+            return _queue_prepared(state, event, now)
         case DeviceAdded():
             _device_added(state, event)
         case DeviceLost():
@@ -88,8 +99,8 @@ def _queue_closed(state: State, event: QueueClosed) -> list[Decision]:
     return [Revoke(queue.id, reason="its application closed it"), *answers]
 
 
-def _queue_released(state: State, event: QueueReleased) -> list[Decision]:
-    queue = state.queues.get(event.queue)
+def _queue_released(state: State, name: QueueId) -> list[Decision]:
+    queue = state.queues.get(name)
     if queue is None or queue.state in (QueueState.WAITING, QueueState.STRANDED):
         return []
     if queue.stream is not None:
@@ -104,11 +115,18 @@ def _queue_released(state: State, event: QueueReleased) -> list[Decision]:
     return []
 
 
-def _count_chance(state: State, event: HomePossible) -> None:
-    queue = state.queues[event.queue]
-    if queue.home is not None:
-        credit_ns = max(0, queue.credit_ns + (event.gain_ns or 0))
-        state.put(replace(queue, chances=queue.chances + 1, credit_ns=credit_ns))
+def _head_held(state: State, event: HeldHead) -> list[Decision]:
+    queue = state.queues.get(event.queue)
+    if queue is None or queue.state is not QueueState.BOUND or queue.stream is None:
+        return _queue_released(
+            state, event.queue
+        )  # it moves or ends anyway; the head is looked at where it goes
+    state.vacate(queue.stream)
+    chances, credit_ns = queue.chances, queue.credit_ns
+    if isinstance(event, HomePossible) and queue.home is not None:
+        chances, credit_ns = chances + 1, max(0, credit_ns + (event.gain_ns or 0))
+    state.put(replace(queue, state=QueueState.HELD, chances=chances, credit_ns=credit_ns))
+    return []
 
 
 def _migrate_requested(state: State, event: MigrateRequested) -> list[Decision]:
@@ -117,22 +135,49 @@ def _migrate_requested(state: State, event: MigrateRequested) -> list[Decision]:
     if queue is None or problem is not None:
         return [Answer(event.request, False, problem or "", reason="it cannot be carried out")]
     stays = replace(queue, home=None, chances=0, credit_ns=0, returned_ns=None, stays_ns=())
-    if queue.state is QueueState.BOUND and queue.device == event.device:
-        state.put(stays)
+    if queue.drained and queue.device == event.device:
+        called_back = answer(
+            state, queue.id, False, f"a later request keeps queue {queue.id} on {event.device}"
+        )
+        state.put(replace(stays, state=QueueState.BOUND, target=None))
         message = f"queue {queue.id} runs on {event.device} already"
-        return [Answer(event.request, True, message, reason="it is there")]
+        return [*called_back, Answer(event.request, True, message, reason="it is there")]
     answers: list[Decision] = []
     if queue.target != event.device:
         answers = answer(state, queue.id, False, f"a later request moves queue {queue.id} to {event.device}")
     state.requests.setdefault(queue.id, []).append(event.request)
+    if queue.drained:
+        if queue.target == event.device:
+            return answers
+        state.put(replace(queue, state=QueueState.PREPARING, target=event.device))
+        return [Prepare(queue.id, event.device, reason=f"it was asked to move to {event.device}"), *answers]
     moving = replace(stays, target=event.device)
-    if queue.state is QueueState.BOUND:
-        state.put(replace(moving, state=QueueState.REVOKING))
-        return [Revoke(queue.id, reason=f"it was asked to move to {event.device}"), *answers]
     if queue.state is QueueState.STRANDED:
         moving = replace(moving, state=QueueState.WAITING)
     state.put(moving)
     return answers
+
+
+def _queue_prepared(state: State, event: QueuePrepared, now: int) -> list[Decision]:
+    queue = state.queues.get(event.queue)
+    if queue is None or queue.state is not QueueState.PREPARING or queue.target != event.device:
+        return []
+    if event.problem is not None:
+        still = {device: until for device, until in queue.barred.items() if until > now}
+        barred = MappingProxyType({**still, event.device: now + BARRED_NS})
+        state.put(replace(queue, state=QueueState.BOUND, target=None, barred=barred))
+        return answer(state, queue.id, False, f"queue {queue.id} stays on {queue.device}: {event.problem}")
+    moving = replace(
+        queue,
+        state=QueueState.REVOKING,
+        home=None,
+        chances=0,
+        credit_ns=0,
+        returned_ns=None,
+        stays_ns=(),
+    )
+    state.put(moving)
+    return [Revoke(queue.id, reason=f"it moves to {event.device}, where its data are")]
 
 
 def _device_added(state: State, event: DeviceAdded) -> None:
@@ -155,12 +200,12 @@ def _device_lost(state: State, event: DeviceLost) -> list[Decision]:
     for queue in list(state.queues.values()):
         if queue.target == event.device:
             decisions += answer(state, queue.id, False, why)
-            state.put(replace(queue, target=None))
+            stays = queue.state is QueueState.PREPARING
+            state.put(replace(queue, state=QueueState.BOUND if stays else queue.state, target=None))
     for queue in list(state.queues.values()):
         if queue.device == event.device:
-            bound = queue.state is QueueState.BOUND
-            decisions += [Revoke(queue.id, reason=why)] if bound else []
-            then = QueueState.REVOKING if bound else queue.state
+            decisions += [Revoke(queue.id, reason=why)] if queue.drained else []
+            then = QueueState.REVOKING if queue.drained else queue.state
             state.put(replace(queue, state=then, stream=None, device=None))
     return decisions
 

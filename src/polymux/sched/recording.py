@@ -18,7 +18,7 @@ from polymux.core.decision import DECISIONS, Decision
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import EVENTS, Event
 
-VERSION = 1
+VERSION = 2
 
 _EVENTS: dict[str, type] = {event.__name__: event for event in EVENTS}
 _DECISIONS: dict[str, type] = {decision.__name__: decision for decision in DECISIONS}
@@ -159,7 +159,9 @@ def _decode_fields(kind: Any, values: dict[str, Any], where: str) -> Any:
 
 @cache
 def _signature(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    required = frozenset(f.name for f in fields(kind) if f.default is MISSING)
+    required = frozenset(
+        f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
+    )
     return get_type_hints(kind), required
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from polymux.core.decision import Decision
 from polymux.core.device_spec import StreamSpec
 from polymux.core.errors import InvalidRequest
-from polymux.core.event import DeviceAdded, Event, LoadReported, QueueOpened
+from polymux.core.event import DeviceAdded, Event, LoadReported, QueueLoad, QueueOpened
 from polymux.core.ids import DeviceId, QueueId, StreamId
 from polymux.core.snapshot import IDLE, DeviceView, QueueState, QueueView, Snapshot, StreamView
 
@@ -22,7 +22,7 @@ class State:
 
     Attributes
     ----------
-    devices, streams, queues : dict
+    devices, streams, queues, loads : dict
         As in `Snapshot`.
     waiting : dict
         The queues for which a stream is wanted; only its order of keys counts.
@@ -49,17 +49,20 @@ class State:
         self.opened: QueueId | None = None
         self.reopened: dict[QueueId, QueueOpened] = {}
         self.requests: dict[QueueId, list[int]] = {}
+        self.loads: dict[QueueId, QueueLoad] = {}
+        self._busy: set[QueueId] = set()
         self._stories: dict[QueueId, deque[tuple[int, Event | Decision]]] = {}
         self._views = (
             MappingProxyType(self.devices),
             MappingProxyType(self.streams),
             MappingProxyType(self.queues),
+            MappingProxyType(self.loads),
         )
 
     def view(self) -> Snapshot:
         """Show the state as it is now; good until the next change."""
-        devices, streams, queues = self._views
-        return Snapshot(devices, streams, queues, tuple(self.waiting))
+        devices, streams, queues, loads = self._views
+        return Snapshot(devices, streams, queues, tuple(self.waiting), loads)
 
     def copy(self) -> Snapshot:
         """Show the state in a snapshot that stays as it is; O(queues)."""
@@ -68,6 +71,7 @@ class State:
             MappingProxyType(dict(self.streams)),
             MappingProxyType(dict(self.queues)),
             tuple(self.waiting),
+            MappingProxyType(dict(self.loads)),
         )
 
     def add_device(self, event: DeviceAdded) -> None:
@@ -103,9 +107,17 @@ class State:
             del self.streams[stream]
 
     def report_loads(self, event: LoadReported) -> None:
-        """Enter a load report; streams that it leaves out were idle."""
+        """Enter a load report; streams and queues that it leaves out were idle."""
         for stream, view in self.streams.items():
             self.streams[stream] = replace(view, load=event.loads.get(stream, IDLE))
+        for device, load in event.devices.items():
+            if device in self.devices:
+                self.devices[device] = replace(self.devices[device], load=load)
+        for queue in self._busy - event.queues.keys():
+            self.loads[queue] = QueueLoad(data=self.loads[queue].data)
+        known = {queue: load for queue, load in event.queues.items() if queue in self.queues}
+        self.loads.update(known)
+        self._busy = set(known)
 
     def begin(self) -> None:
         """Start with a new event."""
@@ -113,7 +125,15 @@ class State:
 
     def open(self, event: QueueOpened) -> None:
         """Enter a queue that waits for a stream."""
-        queue = QueueView(event.queue, event.session, event.application, event.priority, event.pinned)
+        queue = QueueView(
+            event.queue,
+            event.session,
+            event.application,
+            event.priority,
+            event.pinned,
+            weight=event.weight,
+            memory_nbytes=event.memory_nbytes,
+        )
         self.queues[queue.id] = queue
         self.waiting[queue.id] = None
         self.opened = queue.id
@@ -124,6 +144,8 @@ class State:
         del self.queues[queue]
         del self._stories[queue]
         self.waiting.pop(queue, None)
+        self.loads.pop(queue, None)
+        self._busy.discard(queue)
 
     def put(self, queue: QueueView) -> None:
         """Replace a queue's view."""
@@ -133,11 +155,12 @@ class State:
         else:
             self.waiting.pop(queue.id, None)
 
-    def occupy(self, stream: StreamId) -> None:
-        """Count one more queue on `stream`, whose turn this was."""
-        self.turns += 1
+    def occupy(self, stream: StreamId, anew: bool = True) -> None:
+        """Count one more queue on `stream`, whose turn this was if the queue was placed `anew`."""
         view = self.streams[stream]
-        self.streams[stream] = replace(view, queues=view.queues + 1, turn=self.turns)
+        self.turns += anew
+        turn = self.turns if anew else view.turn
+        self.streams[stream] = replace(view, queues=view.queues + 1, turn=turn)
 
     def vacate(self, stream: StreamId) -> None:
         """Count one queue less on `stream`."""

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from polymux.core.device_spec import DeviceSpec, StreamSpec
-from polymux.core.event import DeviceLost, Event, HomePossible, KernelMissing, MigrateRequested, QueueReleased
+from polymux.core.event import (
+    DeviceLost,
+    DeviceWished,
+    Event,
+    HeldHead,
+    HomePossible,
+    KernelMissing,
+    QueueReleased,
+)
 from polymux.core.ids import DeviceId, KernelName
 from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError, Stream
@@ -26,7 +34,6 @@ LOST_AFTER = 3
 
 Post = Callable[[Event], None]
 Drop = Callable[[TaskQueue, str], None]
-Wish = Callable[[MigrateRequested, Callable[[bool], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,6 @@ class Callbacks:
 
     post: Post
     """An event to the scheduler."""
-    wish: Wish
-    """A migration that a task's hint asks for, and what to do when it is answered."""
     drop: Drop
     """A queue whose client breaks the rules of the ring."""
 
@@ -62,7 +67,8 @@ class Accelerator:
 
     Notes
     -----
-    `bind`, `unbind`, `resume` and `fail_head` are the scheduler thread's; everything else runs in this thread.
+    `bind`, `weigh` and `worker.unbind` are the scheduler thread's; everything else runs in this thread. A queue whose
+    head task may have to run elsewhere is let go of at once: the question is the release, the answer the next bind.
     """
 
     def __init__(
@@ -112,7 +118,13 @@ class Accelerator:
         self._bound[queue.id] = bound
         native = queue.home is None  # away from home each task is looked at: it may be able to run there
         session = queue.session
-        self.worker.bind(session.segment, queue.index, queue.id, queue.priority, native, session.id)
+        self.worker.bind(
+            session.segment, queue.index, queue.id, queue.priority, native, session.id, queue.weight
+        )
+
+    def weigh(self, queue: TaskQueue) -> None:
+        """Take note of the new weight of a queue that is bound here."""
+        self.worker.weigh(queue.id, queue.weight)
 
     def queues(self) -> list[TaskQueue]:
         """List the queues bound here."""
@@ -143,10 +155,15 @@ class Accelerator:
     def _released(self, queue: str, tasks: int, busy_ns: int, waiting_ns: int) -> None:
         bound = self._bound.pop(queue, None)
         if bound is not None:
-            bound.queue.tasks += tasks
-            bound.queue.busy_ns += busy_ns
-            bound.queue.waiting_ns += waiting_ns
+            bound.queue.count(tasks, busy_ns, waiting_ns)
             self._callbacks.post(QueueReleased(bound.queue.id))
+
+    def _let_go(self, bound: BoundQueue, task: TaskRecord, question: HeldHead) -> None:
+        """Put a task back and its queue into the scheduler's hands, with a question about that task."""
+        counts = self.worker.give_up(task)
+        bound.queue.count(*counts)
+        del self._bound[bound.queue.id]
+        self._callbacks.post(question)
 
     def _take(self, task: TaskRecord) -> None:
         bound = self._bound[task.queue]
@@ -204,11 +221,16 @@ class Accelerator:
         return True
 
     def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:
-        kernel = bound.queue.session.kernels.by_id(kernel_id)
+        queue = bound.queue
+        failure, queue.failure = queue.failure, None
+        if failure is not None and queue.asked_kernel == task.sequence:
+            self.worker.complete(task, *failure)
+            return False
+        kernel = queue.session.kernels.by_id(kernel_id)
         assert kernel is not None
-        self.worker.put_back(task)
+        queue.asked_kernel = task.sequence
         devices = self._machine.having(kernel)
-        self._callbacks.post(KernelMissing(bound.queue.id, KernelName(kernel.spec.name), devices))
+        self._let_go(bound, task, KernelMissing(queue.id, KernelName(kernel.spec.name), devices))
         return False
 
     def _asks_for_home(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
@@ -216,21 +238,19 @@ class Accelerator:
         home = queue.home
         if home is None or home not in self._machine.having(ready.kernel):
             return False
-        if queue.looked_home:
-            queue.looked_home = False
+        if queue.asked_home == task.sequence:
             return False
-        self.worker.put_back(task)
+        queue.asked_home = task.sequence
         away: dict[int, int] = {}
         for ref in refs:
             away[ref[7]] = away.get(ref[7], 0) + ref[6]
-        self._callbacks.post(
-            HomePossible(
-                queue.id,
-                KernelName(ready.kernel.spec.name),
-                self._measurements.transfer_ns(away, self._machine.locations[home]),
-                self._measurements.gain_ns(ready.kernel.id, self.device.id, home),
-            )
+        question = HomePossible(
+            queue.id,
+            KernelName(ready.kernel.spec.name),
+            self._measurements.transfer_ns(away, self._machine.locations[home]),
+            self._measurements.gain_ns(ready.kernel.id, self.device.id, home),
         )
+        self._let_go(bound, task, question)
         return True
 
     def _asks_for_wish(self, bound: BoundQueue, task: TaskRecord, ready: Ready) -> bool:
@@ -243,14 +263,10 @@ class Accelerator:
             )
         queue = bound.queue
         unable = queue.pinned is not None or wished not in self._machine.having(ready.kernel)
-        if wished == self.device.id or unable or bound.settled_wish == task.sequence:
+        if wished == self.device.id or unable or queue.asked_wish == task.sequence:
             return False
-        bound.settled_wish = task.sequence
-        self.worker.put_back(task)
-        resume = self.worker.resume
-        self._callbacks.wish(
-            MigrateRequested(queue.id, wished, 0), lambda ok: None if ok else resume(queue.id)
-        )
+        queue.asked_wish = task.sequence
+        self._let_go(bound, task, DeviceWished(queue.id, wished))
         return True
 
     def _story(self, bound: BoundQueue, task: TaskRecord, message: str) -> str:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from time import monotonic_ns
 
 from polymux.core.errors import InvalidRequest, ProtocolMismatch
+from polymux.core.event import MAX_WEIGHT, NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, SessionId
 from polymux.segment import LAYOUT_VERSION, PROTOCOL_VERSION, Segment, SegmentError
 from polymux.server.connection import Peer
@@ -53,7 +54,8 @@ class _ClientOperations:
         self._check_places(client.peer, limits.max_clients)
         wanted = request.number("segment_nbytes", 0, MAX_OFFSET, 0) or limits.segment_nbytes
         name = request.text("name", "", limit=128) or f"pid {client.peer.pid}"
-        session = self._new_session(client, name, min(wanted, limits.max_segment_nbytes))
+        weight = request.number("weight", 1, MAX_WEIGHT, NORMAL_WEIGHT)
+        session = self._new_session(client, name, min(wanted, limits.max_segment_nbytes), weight)
         fields = {
             "session": session.id,
             "segment_nbytes": session.segment.nbytes,
@@ -73,6 +75,7 @@ class _ClientOperations:
                 f"device {pinned!r} does not exist; the server has {', '.join(known) or 'none'}"
             )
         priority = request.number("priority", -(2**31), 2**31 - 1, 0)
+        memory_nbytes = request.number("memory_nbytes", 0, MAX_OFFSET, 0)
         name = request.text("name", "", limit=128)
         try:
             index = session.segment.open_queue(
@@ -89,6 +92,7 @@ class _ClientOperations:
             priority,
             DeviceId(pinned) if pinned else None,
             monotonic_ns(),
+            memory_nbytes,
         )
         session.queues[index] = task_queue
 
@@ -149,7 +153,7 @@ class _ClientOperations:
                 " other processes; close one, or raise limits.max_clients"
             )
 
-    def _new_session(self, client: Client, name: str, nbytes: int) -> Session:
+    def _new_session(self, client: Client, name: str, nbytes: int, weight: int) -> Session:
         try:
             segment = Segment(nbytes)
         except SegmentError as error:
@@ -158,7 +162,7 @@ class _ClientOperations:
         self._parts.next_session += 1
         kernels = SessionKernels(self._parts.directory)
         limit_nbytes = self._parts.options.limits.worker_nbytes
-        session = Session(session_id, name, client.peer, segment, kernels, limit_nbytes)
+        session = Session(session_id, name, client.peer, segment, kernels, limit_nbytes, weight)
         self._parts.sessions[session_id] = session
         client.session = session
         return session

@@ -55,8 +55,6 @@ class BoundQueue:
     version: int
     """Of the session's kernels, as `ready` knows them."""
     ready: dict[int, Ready] = field(default_factory=dict)
-    settled_wish: int = 0
-    """Number of the task whose wish for a device has been asked for."""
 
 
 class Execution:

@@ -17,20 +17,21 @@ from pathlib import Path
 from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.core.event import DeviceAdded
-from polymux.core.ids import SessionId, StreamId
+from polymux.core.ids import DeviceId, SessionId, StreamId
 from polymux.device.blas import hold_blas_threads
 from polymux.device.protocol import Device
 from polymux.device.registry import close_all, discover
 from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.segment import NativeTable, call_native
-from polymux.server.accelerator import Callbacks, Wish
+from polymux.server.accelerator import Callbacks
 from polymux.server.admin_operations import admin_operations
 from polymux.server.client_operations import client_operations, end_session
 from polymux.server.grants import Grants
 from polymux.server.kernel_loading import load_directory
 from polymux.server.kernels import KernelDirectory
 from polymux.server.listening import Listener
+from polymux.server.load_report import LoadReporter
 from polymux.server.machine_setup import add_memories, make_accelerators, make_machine
 from polymux.server.measurement import Measurements
 from polymux.server.options import RuntimeOptions
@@ -203,8 +204,9 @@ class Runtime:
         residency = Residency(self._copied)
         machine = make_machine(devices)
         add_memories(devices, machine, residency)
-        scheduler = Scheduler(engine, self._recorder.record, self._moved)
-        callbacks = Callbacks(scheduler.post, _wish(scheduler), self._violated)
+        reporter = LoadReporter(machine, residency, measurements)
+        scheduler = Scheduler(engine, self._recorder.record, self._moved, _prepare, reporter.report)
+        callbacks = Callbacks(scheduler.post, self._violated)
         accelerators = make_accelerators(
             devices,
             self._options.devices,
@@ -308,8 +310,8 @@ def _admitting(allowed: frozenset[int], operation: Operation) -> Operation:
     return carry_out
 
 
-def _wish(scheduler: Scheduler) -> Wish:
-    return lambda event, answered: scheduler.ask_to_migrate(event, lambda ok, _: answered(ok))
+def _prepare(_queue: TaskQueue, _device: DeviceId, done: Callable[[str | None], None]) -> None:
+    done(None)
 
 
 def _refuse_to_stop() -> None:

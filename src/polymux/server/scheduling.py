@@ -6,7 +6,7 @@ import heapq
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic_ns
 
 from polymux.core.decision import (
@@ -15,24 +15,25 @@ from polymux.core.decision import (
     Decision,
     FailAll,
     FailHead,
+    Prepare,
     Reject,
     Revoke,
-    Stay,
     WakeAt,
+    Weigh,
 )
 from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.event import (
     Event,
-    HomePossible,
+    HeldHead,
     LoadReported,
     MigrateRequested,
     QueueClosed,
     QueueOpened,
+    QueuePrepared,
     QueueReleased,
-    StreamLoad,
     Tick,
 )
-from polymux.core.ids import QueueId, StreamId
+from polymux.core.ids import DeviceId, QueueId, StreamId
 from polymux.core.snapshot import Snapshot
 from polymux.sched.engine import Engine
 from polymux.sched.recording import Step
@@ -43,6 +44,8 @@ from polymux.server.session import TaskQueue
 
 Done = Callable[[Sequence[Decision]], None]
 Answered = Callable[[bool, str], None]
+Preparation = Callable[[TaskQueue, DeviceId, Callable[[str | None], None]], None]
+"""Copies what a queue's pending tasks need to a device, then says None or what prevents it."""
 
 
 class Scheduler:
@@ -55,6 +58,10 @@ class Scheduler:
         Told of every step.
     moved : callable
         Told when a queue is bound to another device than before: queue, old and new stream.
+    prepare : callable
+        Copies what a queue's pending tasks need to a device, and says None then, or why it cannot; from any thread.
+    report : callable
+        Makes the load report of these streams and queues.
     """
 
     def __init__(
@@ -62,10 +69,14 @@ class Scheduler:
         engine: Engine,
         record: Callable[[Step], None],
         moved: Callable[[TaskQueue, StreamId, StreamId], None],
+        prepare: Preparation,
+        report: Callable[[Collection[Accelerator], Collection[TaskQueue]], LoadReported],
     ) -> None:
         self._engine = engine
         self._record = record
         self._moved = moved
+        self._prepare = prepare
+        self._report = report
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._accelerators: dict[StreamId, Accelerator] = {}
         self._refusal = Refusal(self._refusal_released)
@@ -76,7 +87,6 @@ class Scheduler:
         self._requests: dict[int, Answered] = {}
         self._next_request = 1
         self._wake_ups: list[int] = []
-        self._busy_ns: dict[StreamId, int] = {}
         self._settled: threading.Event | None = None
         self._thread = threading.Thread(target=self._run, name="polymux-scheduler", daemon=True)
 
@@ -150,14 +160,19 @@ class Scheduler:
         return True
 
     def _tick(self) -> None:
+        self._report_load()
         self._handle(Tick())
+
+    def _report_load(self) -> None:
+        self._handle(self._report(self._accelerators.values(), self._queues.values()))
 
     def _seconds_to_wake_up(self) -> float | None:
         return max(0.0, (self._wake_ups[0] - monotonic_ns()) / 1e9) if self._wake_ups else None
 
     def _handle(self, event: Event) -> list[Decision]:
-        if isinstance(event, QueueReleased):
-            self._where.pop(event.queue, None)
+        released = event.queue if isinstance(event, QueueReleased | HeldHead) else None
+        if released is not None:
+            self._where.pop(released, None)
         now = monotonic_ns()
         try:
             decisions = self._engine.handle(event, now)
@@ -168,24 +183,24 @@ class Scheduler:
             decisions = list(error.decisions)
         self._record(Step(now, event, tuple(decisions)))
         for decision in decisions:
-            self._carry_out(decision, event)
-        if isinstance(event, QueueReleased):
-            self._finish_if_closed(event.queue)
+            self._carry_out(decision)
+        if released is not None:
+            self._finish_if_closed(released)
         return decisions
 
-    def _carry_out(self, decision: Decision, event: Event) -> None:
+    def _carry_out(self, decision: Decision) -> None:
         match decision:
             case Bind():
                 self._bind(decision)
             case Revoke():
                 self._revoke(decision.queue)
-            case Stay():
-                self._stay(decision.queue, isinstance(event, HomePossible))
+            case Prepare():
+                self._start_preparing(decision)
+            case Weigh():
+                self._weigh(decision)
             case FailHead():
-                if decision.queue in self._where:
-                    self._where[decision.queue].worker.fail_head(
-                        decision.queue, decision.status, decision.message
-                    )
+                if decision.queue in self._queues:
+                    self._queues[decision.queue].failure = (decision.status, decision.message)
             case FailAll():
                 if decision.queue in self._queues:
                     self._refusal.take(self._queues[decision.queue], decision.status, decision.message)
@@ -203,6 +218,7 @@ class Scheduler:
         accelerator = self._accelerators[decision.stream]
         view = self._engine.queue(decision.queue)
         task_queue.home = None if view is None else view.home
+        task_queue.weight = decision.weight
         if self._refusal.holds(task_queue):
             self._after_refusal[task_queue.id] = accelerator
             self._refusal.let_go(task_queue)
@@ -228,10 +244,24 @@ class Scheduler:
         elif queue_id in self._where:
             self._where[queue_id].worker.unbind(queue_id)
 
-    def _stay(self, queue_id: QueueId, looked_home: bool) -> None:
-        if queue_id in self._where:
-            self._queues[queue_id].looked_home = looked_home
-            self._where[queue_id].worker.resume(queue_id)
+    def _weigh(self, decision: Weigh) -> None:
+        task_queue = self._queues.get(decision.queue)
+        if task_queue is not None:
+            task_queue.weight = decision.weight
+            if task_queue.id in self._where:
+                self._where[task_queue.id].weigh(task_queue)
+
+    def _start_preparing(self, decision: Prepare) -> None:
+        queue_id, device = decision.queue, decision.device
+
+        def done(problem: str | None) -> None:
+            self.post(QueuePrepared(queue_id, device, problem))
+
+        task_queue = self._queues.get(queue_id)
+        if task_queue is None:
+            done("the queue is closed")
+        else:
+            self._prepare(task_queue, device, done)
 
     def _refusal_released(self, task_queue: TaskQueue) -> None:
         def go_on() -> None:
@@ -246,9 +276,17 @@ class Scheduler:
     def _open(self, task_queue: TaskQueue, done: Callable[[str | None], None]) -> None:
         self._queues[task_queue.id] = task_queue
         session = task_queue.session
-        event = QueueOpened(task_queue.id, session.id, session.name, task_queue.priority, task_queue.pinned)
+        event = QueueOpened(
+            task_queue.id,
+            session.id,
+            session.name,
+            task_queue.priority,
+            task_queue.pinned,
+            session.weight,
+            task_queue.memory_nbytes,
+        )
         try:
-            self._handle(LoadReported(self._loads()))
+            self._report_load()
             decisions = self._handle(event)
             refused = next((decision.message for decision in decisions if isinstance(decision, Reject)), None)
         except InvalidRequest as error:
@@ -297,20 +335,3 @@ class Scheduler:
         self._next_request += 1
         self._requests[request] = answered
         self._handle(MigrateRequested(event.queue, event.device, request))
-
-    def _loads(self) -> dict[StreamId, StreamLoad]:
-        loads = {}
-        for stream, accelerator in self._accelerators.items():
-            busy_ns = accelerator.worker.stats()["busy_ns"]
-            queues = accelerator.queues()
-            pending = sum(_pending(task_queue) for task_queue in queues)
-            loads[stream] = StreamLoad(pending, busy_ns - self._busy_ns.get(stream, 0), len(queues))
-            self._busy_ns[stream] = busy_ns
-        return loads
-
-
-def _pending(task_queue: TaskQueue) -> int:
-    try:
-        return int(task_queue.session.segment.pending(task_queue.index))
-    except SegmentError:
-        return 0

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polymux.core.errors import InvalidRequest
+from polymux.core.event import NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, QueueId, SessionId, queue_id
+from polymux.core.status import TaskStatus
 from polymux.segment import Segment
 from polymux.server.connection import Peer
 from polymux.server.kernels import SessionKernels
@@ -30,8 +32,8 @@ class TaskQueue:
 
     Notes
     -----
-    `home`, `stream` and `refused` are the scheduler thread's; `looked_home` is the accelerator thread's that has
-    the queue.
+    `home`, `weight` and `failure` are set by the scheduler thread before it binds the queue; `asked_kernel`,
+    `asked_home`, `asked_wish` and the counts belong to the accelerator thread that has the queue.
     """
 
     id: QueueId
@@ -41,10 +43,20 @@ class TaskQueue:
     priority: int
     pinned: DeviceId | None
     opened_ns: int
+    memory_nbytes: int = 0
+    """How much data its tasks use, as the client expects; 0: not said."""
+    weight: int = NORMAL_WEIGHT
+    """What it has on the stream to which it is bound."""
     home: DeviceId | None = None
     """The device where it belongs while it is away because of a missing kernel."""
-    looked_home: bool = False
-    """Whether the scheduler has just said that the head task is to run here."""
+    asked_kernel: int = 0
+    """Number of the last task whose kernel was missing on its device; tasks are numbered from 1."""
+    asked_home: int = 0
+    """Number of the last task that could have run at home, so that it is asked about once."""
+    asked_wish: int = 0
+    """Number of the last task that wished for another device, so that it is asked about once."""
+    failure: tuple[TaskStatus, str] | None = None
+    """How task `asked_kernel` is to end, since no device may run it."""
     closed: list[Callable[[], None]] = field(default_factory=list)
     """What to call when no thread has it any more; filled when it is being closed."""
     closing: bool = False
@@ -54,6 +66,12 @@ class TaskQueue:
     waiting_ns: int = 0
     """From submit to start, summed over those tasks."""
     migrations: int = 0
+
+    def count(self, tasks: int, busy_ns: int, waiting_ns: int) -> None:
+        """Add what a stream did for it that lets go of it now."""
+        self.tasks += tasks
+        self.busy_ns += busy_ns
+        self.waiting_ns += waiting_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +99,8 @@ class Session:
     kernels : SessionKernels
     worker_nbytes : int
         Memory that each of its worker processes may take.
+    weight : int
+        Its claim on device time relative to other sessions, 1 to 10,000; 100 is normal.
     """
 
     def __init__(
@@ -91,6 +111,7 @@ class Session:
         segment: Segment,
         kernels: SessionKernels,
         worker_nbytes: int,
+        weight: int = NORMAL_WEIGHT,
     ) -> None:
         self.id = id
         self.name = name
@@ -98,6 +119,7 @@ class Session:
         self.segment = segment
         self.kernels = kernels
         self.worker_nbytes = worker_nbytes
+        self.weight = weight
         self.owner = Owner(id, f"{name!r} (session {id})")
         self.queues: dict[int, TaskQueue] = {}
         self.tokens: dict[tuple[int, int], str] = {}

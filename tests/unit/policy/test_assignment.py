@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from polymux.core.decision import Bind, FailAll, FailHead, Migrate, Stay
+from dataclasses import replace
+
+from polymux.core.decision import Bind, FailAll, FailHead, Stay
 from polymux.core.event import HomePossible, KernelMissing, Tick
 from polymux.core.ids import DeviceId, KernelName, QueueId
-from polymux.core.snapshot import QueueState, Snapshot
+from polymux.core.snapshot import QueueState, QueueView, Snapshot
 from polymux.core.status import TaskStatus
 from polymux.policy.round_robin import RoundRobin
 from tests.unit.policy.snapshots import device, queue, snapshot
@@ -13,8 +15,12 @@ from tests.unit.policy.snapshots import device, queue, snapshot
 CPU, CL = DeviceId("cpu:0"), DeviceId("opencl:0")
 
 
-def bound(on: str = "cpu:0", **fields: object) -> object:
+def bound(on: str = "cpu:0", **fields: object) -> QueueView:
     return queue(state=QueueState.BOUND, stream=f"{on}/0", device=DeviceId(on), **fields)
+
+
+def held(on: str = "cpu:0", **fields: object) -> QueueView:
+    return replace(bound(on, **fields), state=QueueState.HELD)
 
 
 def miss(seen: Snapshot, *devices: DeviceId) -> object:
@@ -32,25 +38,25 @@ def test_nothing_is_decided_when_nobody_waits_and_nothing_was_asked() -> None:
 
 
 def test_a_missing_kernel_moves_the_queue_to_a_device_that_has_it() -> None:
-    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [bound()]), CL)
-    assert isinstance(decision, Migrate)
-    assert decision.device == CL
+    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [held()]), CL)
+    assert isinstance(decision, Bind)
+    assert decision.stream == "opencl:0/0"
     assert "gemm" in decision.reason
 
 
 def test_a_missing_kernel_prefers_home_over_other_helpers() -> None:
-    seen = snapshot([device("opencl:0"), device("cpu:0"), device("cpu:1")], [bound("cpu:1", home=CPU)])
+    seen = snapshot([device("opencl:0"), device("cpu:0"), device("cpu:1")], [held("cpu:1", home=CPU)])
     decision = miss(seen, CL, CPU)
-    assert isinstance(decision, Migrate)
-    assert decision.device == CPU
+    assert isinstance(decision, Bind)
+    assert decision.stream == "cpu:0/0"
 
 
 def test_a_kernel_that_was_registered_meanwhile_keeps_the_queue_where_it_is() -> None:
-    assert isinstance(miss(snapshot([device("cpu:0"), device("opencl:0")], [bound()]), CL, CPU), Stay)
+    assert isinstance(miss(snapshot([device("cpu:0"), device("opencl:0")], [held()]), CL, CPU), Stay)
 
 
 def test_a_missing_kernel_fails_the_head_of_a_pinned_queue_and_says_where_it_would_run() -> None:
-    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [bound(pinned=CPU)]), CL)
+    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [held(pinned=CPU)]), CL)
     assert isinstance(decision, FailHead)
     assert decision.status is TaskStatus.NO_DEVICE
     for part in ("'gemm'", "cpu:0", "opencl:0", "without a pin"):
@@ -58,31 +64,31 @@ def test_a_missing_kernel_fails_the_head_of_a_pinned_queue_and_says_where_it_wou
 
 
 def test_a_kernel_without_any_implementation_fails_the_head_and_lists_the_devices() -> None:
-    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [bound()]))
+    decision = miss(snapshot([device("cpu:0"), device("opencl:0")], [held()]))
     assert isinstance(decision, FailHead)
     assert "any device here" in decision.message
     assert "cpu:0, opencl:0" in decision.message
 
 
 def test_a_kernel_whose_only_device_is_lost_fails_the_head_and_says_so() -> None:
-    decision = miss(snapshot([device("cpu:0"), device("opencl:0", lost="reset by driver")], [bound()]), CL)
+    decision = miss(snapshot([device("cpu:0"), device("opencl:0", lost="reset by driver")], [held()]), CL)
     assert isinstance(decision, FailHead)
     assert "opencl:0 (lost: reset by driver)" in decision.message
 
 
 def test_a_device_that_the_engine_never_saw_is_no_helper() -> None:
-    assert isinstance(miss(snapshot([device("cpu:0")], [bound()]), DeviceId("gpu:7")), FailHead)
+    assert isinstance(miss(snapshot([device("cpu:0")], [held()]), DeviceId("gpu:7")), FailHead)
 
 
 def test_a_queue_that_is_asked_at_home_whether_to_go_home_stays() -> None:
     event = HomePossible(QueueId("1.0"), KernelName("gemm"), 0, 10**9)
-    assert isinstance(RoundRobin().decide(snapshot([device("cpu:0")], [bound()]), event, 0)[0], Stay)
+    assert isinstance(RoundRobin().decide(snapshot([device("cpu:0")], [held()]), event, 0)[0], Stay)
 
 
 def test_a_queue_whose_home_is_lost_stays_away() -> None:
     event = HomePossible(QueueId("1.0"), KernelName("gemm"), 0, 10**9)
     seen = snapshot(
-        [device("cpu:0", lost="gone"), device("opencl:0")], [bound("opencl:0", home=CPU, credit_ns=10**9)]
+        [device("cpu:0", lost="gone"), device("opencl:0")], [held("opencl:0", home=CPU, credit_ns=10**9)]
     )
     (decision,) = RoundRobin().decide(seen, event, 0)
     assert isinstance(decision, Stay)

@@ -13,26 +13,31 @@ from polymux.core.decision import (
     FailAll,
     FailHead,
     Migrate,
+    Prepare,
     Reject,
     Revoke,
     Stay,
     WakeAt,
+    Weigh,
 )
 from polymux.core.errors import BadDecision
 from polymux.core.event import (
     DeviceLost,
+    DeviceWished,
     Event,
     HomePossible,
     KernelMissing,
     MigrateRequested,
+    QueuePrepared,
     QueueReleased,
     Tick,
 )
 from polymux.core.ids import DeviceId, QueueId, StreamId
-from polymux.core.snapshot import Snapshot
+from polymux.core.snapshot import QueueState, Snapshot
 from polymux.core.status import TaskStatus
 from polymux.policy.round_robin import RoundRobin
 from polymux.sched.engine import Engine
+from polymux.sched.fold import BARRED_NS
 from tests.contract.driver import added, opened
 from tests.unit.sched.running import CL, CPU, GEMM, Q
 
@@ -97,9 +102,27 @@ class TestBadDecisions:
             (Tick(), [Migrate(Q, DeviceId("gpu:0"))], "no such device works"),
             (Tick(), [Migrate(Q, CPU)], "the queue is there already"),
             (Tick(), [Migrate(QueueId("1.2"), CL)], "pinned to cpu:0"),
-            (MISSING, [Migrate(Q, CPU)], "there already"),
-            (KernelMissing(Q, GEMM, ()), [Migrate(Q, CL)], "no implementation of kernel gemm"),
-            (POSSIBLE, [Migrate(Q, CL)], "not the queue's home"),
+            (Tick(), [Prepare(Q, CL)], "prepare nothing"),
+            (Tick(), [Weigh(Q, 0)], "not from 1 to 10000"),
+            (Tick(), [Weigh(QueueId("9.9"), 5)], "no such queue is open"),
+            (opened("2.0"), [Weigh(QueueId("2.0"), 5)], "the queue is waiting"),
+            (opened("2.0"), [Bind(QueueId("2.0"), StreamId("cpu:0/0"), "x", 10_001)], "not from 1 to 10000"),
+            (MISSING, [Migrate(Q, CL)], "the queue is held"),
+            (MISSING, [Bind(Q, StreamId("cpu:0/0"))], "cpu:0 has no implementation of kernel gemm"),
+            (
+                KernelMissing(Q, GEMM, ()),
+                [Bind(Q, StreamId("opencl:0/0"))],
+                "no implementation of kernel gemm",
+            ),
+            (POSSIBLE, [Bind(Q, StreamId("opencl:0/0"))], "not the queue's home"),
+            (DeviceWished(Q, CPU), [Bind(Q, StreamId("opencl:0/0"))], "wishes for cpu:0"),
+            (DeviceWished(Q, CL), [], "got no answer"),
+            (DeviceWished(Q, CL), [FailHead(Q, TaskStatus.NO_DEVICE, "m")], "misses no kernel"),
+            (
+                KernelMissing(QueueId("1.2"), GEMM, (CL,)),
+                [Bind(QueueId("1.2"), StreamId("opencl:0/0"))],
+                "pinned to cpu:0",
+            ),
             (Tick(), [Stay(Q)], "nothing was asked"),
             (Tick(), [FailHead(Q, TaskStatus.NO_DEVICE, "m")], "misses no kernel"),
             (POSSIBLE, [FailHead(Q, TaskStatus.NO_DEVICE, "m")], "misses no kernel"),
@@ -108,7 +131,7 @@ class TestBadDecisions:
             (POSSIBLE, [Stay(QueueId("1.1"))], "nothing was asked"),
             (Tick(), [WakeAt(20)], "not after 20 ns"),
             (Tick(), [Answer(1, True, "m")], "policies answer no requests"),
-            (MigrateRequested(Q, CL, 1), [Revoke(Q)], "revoking, not bound"),
+            (MigrateRequested(Q, CL, 1), [Revoke(Q)], "preparing, not bound"),
         ],
     )
     def test_a_decision_that_must_not_be_carried_out_is_refused_and_none_of_its_batch_is(
@@ -128,7 +151,7 @@ class TestBadDecisions:
         with pytest.raises(BadDecision) as caught:
             engine.handle(Tick(), 20)
         words = [line.partition("(")[0] for line in caught.value.story]
-        assert words == ["10 ns: QueueOpened", "10 ns: Bind", "11 ns: MigrateRequested", "11 ns: Revoke"]
+        assert words == ["10 ns: QueueOpened", "10 ns: Bind", "11 ns: MigrateRequested", "11 ns: Prepare"]
 
     def test_the_story_keeps_the_last_events_only(self) -> None:
         engine, policy = scripted()
@@ -138,7 +161,7 @@ class TestBadDecisions:
         with pytest.raises(BadDecision) as caught:
             engine.handle(Tick(), 2000)
         assert len(caught.value.story) == 16
-        assert caught.value.story[-1].startswith("999 ns: Stay")
+        assert caught.value.story[-1].startswith("999 ns: Bind")
 
     def test_what_follows_from_the_event_itself_is_handed_out_with_the_error(self) -> None:
         engine, policy = scripted()
@@ -147,16 +170,21 @@ class TestBadDecisions:
             engine.handle(DeviceLost(CPU, "gone"), 20)
         assert [type(decision) for decision in caught.value.decisions] == [Revoke, Revoke]
 
-    @pytest.mark.parametrize(("event", "instead"), [(MISSING, FailHead), (POSSIBLE, Stay)])
-    def test_a_held_head_is_let_go_even_when_the_policy_fails(
-        self, event: Event, instead: type[Decision]
+    @pytest.mark.parametrize(
+        ("event", "instead"),
+        [(MISSING, [FailHead, Bind]), (POSSIBLE, [Bind]), (DeviceWished(Q, CL), [Bind])],
+    )
+    def test_a_queue_whose_head_is_held_goes_on_where_it_was_even_when_the_policy_fails(
+        self, event: Event, instead: list[type[Decision]]
     ) -> None:
         engine, policy = scripted()
         policy.script = ZeroDivisionError("division by zero")
         with pytest.raises(BadDecision, match="the policy raised ZeroDivisionError") as caught:
             engine.handle(event, 20)
-        (decision,) = caught.value.decisions
-        assert isinstance(decision, instead)
+        assert [type(decision) for decision in caught.value.decisions] == instead
+        queue = engine.queue(Q)
+        assert queue is not None
+        assert (queue.state, queue.stream) == (QueueState.BOUND, "cpu:0/0")
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
     def test_a_queue_that_a_failing_policy_left_waiting_is_placed_at_the_next_event(self) -> None:
@@ -177,11 +205,27 @@ class TestBadDecisions:
     def test_a_policy_may_move_or_take_back_a_bound_queue_by_itself(self) -> None:
         engine, policy = scripted()
         policy.script = [Migrate(Q, CL, "balance"), Revoke(QueueId("1.1"), "preempt")]
-        assert [type(d) for d in engine.handle(Tick(), 20)] == [Revoke, Revoke]
+        assert [type(d) for d in engine.handle(Tick(), 20)] == [Prepare, Revoke]
+        assert [type(d) for d in engine.handle(QueuePrepared(Q, CL), 25)] == [Revoke]
         (bind,) = engine.handle(QueueReleased(Q), 30)
         assert isinstance(bind, Bind)
         assert bind.stream == "opencl:0/0"
         assert engine.snapshot().queues[Q].home is None
+
+    def test_a_policy_may_not_move_a_queue_at_once_again_to_where_its_data_did_not_fit(self) -> None:
+        engine, policy = scripted()
+        policy.script = [Migrate(Q, CL, "balance")]
+        engine.handle(Tick(), 20)
+        assert engine.handle(QueuePrepared(Q, CL, "it lacks 4 bytes"), 30) == []
+        queue = engine.queue(Q)
+        assert queue is not None
+        assert (queue.state, queue.device, queue.target) == (QueueState.BOUND, CPU, None)
+        assert queue.barred == {CL: 30 + BARRED_NS}
+        policy.script = [Migrate(Q, CL, "again")]
+        with pytest.raises(BadDecision, match="could not take the queue's data"):
+            engine.handle(Tick(), 40)
+        policy.script = [Migrate(Q, CL, "later")]
+        assert [type(d) for d in engine.handle(Tick(), 30 + BARRED_NS)] == [Prepare]
 
 
 def test_what_a_policy_is_shown_cannot_be_changed() -> None:

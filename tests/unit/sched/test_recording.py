@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from polymux.core.decision import DECISIONS, Answer, Bind, Decision
 from polymux.core.device_spec import DeviceSpec, Share, StreamSpec
 from polymux.core.errors import InvalidRequest
-from polymux.core.event import EVENTS, DeviceAdded, Event, LoadReported, QueueOpened, StreamLoad, Tick
+from polymux.core.event import (
+    EVENTS,
+    DeviceAdded,
+    DeviceLoad,
+    Event,
+    LoadReported,
+    QueueLoad,
+    QueueOpened,
+    StreamLoad,
+    Tick,
+)
 from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId
 from polymux.core.status import TaskStatus
 from polymux.sched.recording import Step, read_header, read_step, write_header, write_step
@@ -63,15 +73,21 @@ def test_a_line_can_be_read_by_people() -> None:
             "application": "heat",
             "priority": 0,
             "pinned": None,
+            "weight": 100,
+            "memory_nbytes": 0,
         },
-        "decisions": [{"type": "Bind", "queue": "3.0", "stream": "cpu:0/0", "reason": "x"}],
+        "decisions": [{"type": "Bind", "queue": "3.0", "stream": "cpu:0/0", "reason": "x", "weight": 100}],
     }
 
 
 def test_nested_values_come_back_as_what_they_were() -> None:
     spec = DeviceSpec(DeviceId("cpu:0"), "cpu", "EPYC", 1 << 34, "host", 2, 1, ("cpu", "onnx"))
     streams = (StreamSpec(StreamId("cpu:0/0"), DeviceId("cpu:0"), Share((0, 1))),)
-    loads = LoadReported({StreamId("cpu:0/0"): StreamLoad(1, 2, 3)})
+    loads = LoadReported(
+        {StreamId("cpu:0/0"): StreamLoad(1, 2, 3)},
+        {QueueId("1.0"): QueueLoad(1, 2, 3, {"host": 4})},
+        {DeviceId("cpu:0"): DeviceLoad(5, 6, None)},
+    )
     for event in (DeviceAdded(spec, streams), loads):
         assert read_step(write_step(Step(0, event))).event == event
 
@@ -87,7 +103,7 @@ def test_the_header_names_the_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "{}", "[]", "{", "\x00", '{"polymux_recording": 1}', write_step(Step(0, Tick()))]
+    "line", ["", "{}", "[]", "{", "\x00", '{"polymux_recording": 2}', write_step(Step(0, Tick()))]
 )
 def test_a_file_that_is_no_recording_is_refused(line: str) -> None:
     with pytest.raises(InvalidRequest):
@@ -95,8 +111,8 @@ def test_a_file_that_is_no_recording_is_refused(line: str) -> None:
 
 
 def test_a_recording_of_another_version_is_refused_with_the_remedy() -> None:
-    with pytest.raises(InvalidRequest, match="format version 2, this program reads 1; make a new recording"):
-        read_header('{"polymux_recording": 2, "policy": "round_robin"}')
+    with pytest.raises(InvalidRequest, match="format version 1, this program reads 2; make a new recording"):
+        read_header('{"polymux_recording": 1, "policy": "round_robin"}')
 
 
 GOOD = json.loads(
