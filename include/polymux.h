@@ -87,21 +87,28 @@ typedef struct polymux_buffer polymux_buffer;
 POLYMUX_API const char* polymux_last_error(void);
 /* The status' name, e.g. "KERNEL_FAILED". */
 POLYMUX_API const char* polymux_status_name(polymux_status status);
-/* Connect to the server. socket_path NULL: $POLYMUX_SOCKET, else the default path of this user. name: shown to the
- * operator. segment_nbytes 0: the server's default (memory is taken as it is touched). */
-POLYMUX_API polymux_status polymux_connect(const char* socket_path, const char* name, uint64_t segment_nbytes,
-                                           polymux_client** client);
+
+typedef struct polymux_connect_options {
+  const char* socket_path; /* NULL: $POLYMUX_SOCKET, else the default path of this user */
+  const char* name;        /* shown to the operator; NULL: the process' number */
+  uint64_t segment_nbytes; /* of shared memory, which is taken as it is touched; 0: the server's default */
+  uint32_t weight;         /* share against other applications of the same priority, 1 to 10000; 0: 100 */
+} polymux_connect_options;
+
+/* Connect to the server. options NULL: all defaults. */
+POLYMUX_API polymux_status polymux_connect(const polymux_connect_options* options, polymux_client** client);
 /* Ends the connection; queues and buffers of the client are invalid afterwards. NULL is allowed. */
 POLYMUX_API void polymux_close(polymux_client* client);
 
 /* ---- queues ---- */
 
 typedef struct polymux_queue_options {
-  const char* name;   /* NULL: a number */
-  const char* device; /* pin to this device, e.g. "cpu:0"; NULL: the server decides */
-  int32_t priority;   /* higher runs first */
-  uint32_t capacity;  /* tasks in flight, a power of two, 16 to 65536; 0: 1024 */
-  int32_t on_full;    /* POLYMUX_WAIT or POLYMUX_RAISE */
+  const char* name;       /* NULL: a number */
+  const char* device;     /* pin to this device, e.g. "cpu:0"; NULL: the server decides */
+  int32_t priority;       /* higher runs first */
+  uint32_t capacity;      /* tasks in flight, a power of two, 16 to 65536; 0: 1024 */
+  int32_t on_full;        /* POLYMUX_WAIT or POLYMUX_RAISE */
+  uint64_t memory_nbytes; /* how much data its tasks use, about: helps to choose a device; 0: not known */
 } polymux_queue_options;
 
 POLYMUX_API polymux_status polymux_queue_open(polymux_client* client, const polymux_queue_options* options,

@@ -78,7 +78,8 @@ uint64_t median(uint64_t* values, size_t count) {
 
 void session_open(session* s, const options* o) {
   memset(s, 0, sizeof *s);
-  check(polymux_connect(o->socket, "polymux-cbench", 0, &s->client), "connect");
+  const polymux_connect_options connection = {.socket_path = o->socket, .name = "polymux-cbench"};
+  check(polymux_connect(&connection, &s->client), "connect");
   check(polymux_kernel_find(s->client, o->kernel, &s->kernel), "find the kernel");
   s->n_queues = o->queues;
   s->queues = allocate(o->queues, sizeof *s->queues);

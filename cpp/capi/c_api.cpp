@@ -110,14 +110,20 @@ const char* polymux_status_name(polymux_status status) {
   return "UNKNOWN";
 }
 
-polymux_status polymux_connect(const char* socket_path, const char* name, uint64_t segment_nbytes,
-                               polymux_client** client) {
+polymux_status polymux_connect(const polymux_connect_options* options, polymux_client** client) {
   if (client == nullptr) return null_argument("client");
   *client = nullptr;
   return guarded([&] {
+    std::string path;
+    polymux::ClientOptions o;
+    if (options != nullptr) {
+      if (options->socket_path != nullptr) path = options->socket_path;
+      if (options->name != nullptr) o.name = options->name;
+      o.segment_nbytes = options->segment_nbytes;
+      if (options->weight != 0) o.weight = options->weight;
+    }
     auto handle = std::make_unique<polymux_client>();
-    handle->client = polymux::Client::connect(socket_path == nullptr ? "" : socket_path, name == nullptr ? "" : name,
-                                              segment_nbytes);
+    handle->client = polymux::Client::connect(path, o);
     *client = handle.release();
     return POLYMUX_OK;
   });
@@ -140,6 +146,7 @@ polymux_status polymux_queue_open(polymux_client* client, const polymux_queue_op
       if (options->name != nullptr) o.name = options->name;
       if (options->device != nullptr) o.device = options->device;
       o.priority = options->priority;
+      o.memory_nbytes = options->memory_nbytes;
       if (options->capacity != 0) o.capacity = options->capacity;
       o.raise_when_full = options->on_full == POLYMUX_RAISE;
     }

@@ -18,9 +18,6 @@
 
 namespace polymux {
 
-inline constexpr uint32_t kNormalWeight = 100;
-inline constexpr uint32_t kMaxWeight = 10'000;
-
 struct FairGroup {
   uint64_t id;
   double virtual_time = 0;  // cycles at the normal weight

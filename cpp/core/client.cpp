@@ -48,7 +48,7 @@ polymux_status status_of(const std::string& code) {
 
 }  // namespace
 
-std::shared_ptr<Client> Client::connect(const std::string& path, const std::string& name, uint64_t segment_nbytes) {
+std::shared_ptr<Client> Client::connect(const std::string& path, const ClientOptions& options) {
   const std::string at = path.empty() ? default_socket_path() : path;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -64,21 +64,26 @@ std::shared_ptr<Client> Client::connect(const std::string& path, const std::stri
     throw Failure(POLYMUX_NO_SERVER,
                   "no Polymux server at " + at + " (" + std::strerror(error) + "); start one with `polymux up`");
   }
-  return adopt(fd, name, segment_nbytes);
+  return adopt(fd, options);
 }
 
-std::shared_ptr<Client> Client::adopt(int socket, const std::string& name, uint64_t segment_nbytes) {
-  return std::shared_ptr<Client>(new Client(socket, name, segment_nbytes));
+std::shared_ptr<Client> Client::adopt(int socket, const ClientOptions& options) {
+  return std::shared_ptr<Client>(new Client(socket, options));
 }
 
-Client::Client(int socket, const std::string& name, uint64_t segment_nbytes) : pid_(getpid()), socket_(socket) {
+Client::Client(int socket, const ClientOptions& options) : pid_(getpid()), socket_(socket) {
   const int size = 4 << 20;
   setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
   try {
+    if (options.weight < 1 || options.weight > kMaxWeight) {
+      throw Failure(POLYMUX_INVALID_REQUEST,
+                    "weight " + std::to_string(options.weight) + " is outside 1 to 10000 per cent; 100 is normal");
+    }
     Message reply = request("hello", {{"version", std::to_string(kProtocolVersion)},
                                       {"layout", std::to_string(kLayoutVersion)},
-                                      {"name", name},
-                                      {"segment_nbytes", std::to_string(segment_nbytes)}});
+                                      {"name", options.name},
+                                      {"segment_nbytes", std::to_string(options.segment_nbytes)},
+                                      {"weight", std::to_string(options.weight)}});
     session_ = reply.text("session");
     devices_ = split_list(reply.text("devices"));
     map_segment(reply);

@@ -24,19 +24,26 @@ namespace polymux {
 class Buffer;
 class Queue;
 
+struct ClientOptions {
+  std::string name;
+  uint64_t segment_nbytes = 0;  // 0: the server's default
+  uint32_t weight = kNormalWeight;
+};
+
 struct QueueOptions {
   std::string name;
   std::string device;
   int32_t priority = 0;
+  uint64_t memory_nbytes = 0;  // how much data its tasks use, about; 0: not known
   uint32_t capacity = 1024;
   bool raise_when_full = false;
 };
 
 class Client : public std::enable_shared_from_this<Client> {
  public:
-  static std::shared_ptr<Client> connect(const std::string& path, const std::string& name, uint64_t segment_nbytes);
+  static std::shared_ptr<Client> connect(const std::string& path, const ClientOptions& options);
   // Over a connected socket, which it owns from then on.
-  static std::shared_ptr<Client> adopt(int socket, const std::string& name, uint64_t segment_nbytes);
+  static std::shared_ptr<Client> adopt(int socket, const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -87,7 +94,7 @@ class Client : public std::enable_shared_from_this<Client> {
     std::vector<Use> uses;
   };
 
-  Client(int socket, const std::string& name, uint64_t segment_nbytes);
+  Client(int socket, const ClientOptions& options);
   void map_segment(const Message& reply);
   bool forked() const;
   uint64_t allocate_block(uint64_t nbytes, uint64_t alignment);

@@ -19,7 +19,7 @@ namespace polymux {
 
 inline constexpr uint64_t kMagic = 0x0058554D594C4F50;  // "POLYMUX"
 inline constexpr uint32_t kLayoutVersion = 2;
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint64_t kPageBytes = 4096;
 inline constexpr uint32_t kMaxBuffers = 65536;
 inline constexpr uint32_t kMaxQueues = 256;
@@ -28,6 +28,10 @@ inline constexpr uint32_t kMaxCapacity = 65536;
 inline constexpr uint32_t kErrorSlots = 32;
 inline constexpr uint32_t kErrorTextBytes = 1012;
 inline constexpr uint32_t kNoError = 0xFFFFFFFF;
+
+// What an application weighs against others of the same priority, in per cent.
+inline constexpr uint32_t kNormalWeight = 100;
+inline constexpr uint32_t kMaxWeight = 10'000;
 
 // Kernels that every server has and that no table holds.
 inline constexpr uint32_t kBarrierKernel = 0;  // nothing; done when all earlier tasks of its queue are

@@ -33,7 +33,8 @@ Queue::Queue(std::shared_ptr<Client> client, const QueueOptions& options)
                                                           {"capacity", std::to_string(capacity_)},
                                                           {"name", options.name},
                                                           {"priority", std::to_string(options.priority)},
-                                                          {"device", options.device}});
+                                                          {"device", options.device},
+                                                          {"memory_nbytes", std::to_string(options.memory_nbytes)}});
     index_ = static_cast<uint32_t>(reply.number("index"));
     id_ = reply.text("queue");
     name_ = options.name.empty() ? id_ : options.name;

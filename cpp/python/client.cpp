@@ -81,13 +81,13 @@ void bind_py_client(nb::module_& m) {
       .def(
           "__init__",
           [](PyClient* self, const std::string& path, int fd, const std::string& name, uint64_t segment_nbytes,
-             nb::object resolver, nb::object awaiter) {
-            std::shared_ptr<Client> made =
-                fd >= 0 ? Client::adopt(fd, name, segment_nbytes) : Client::connect(path, name, segment_nbytes);
+             uint32_t weight, nb::object resolver, nb::object awaiter) {
+            const ClientOptions options{name, segment_nbytes, weight};
+            std::shared_ptr<Client> made = fd >= 0 ? Client::adopt(fd, options) : Client::connect(path, options);
             new (self) PyClient{std::move(made)};
             attach_book(*self, std::move(resolver), std::move(awaiter));
           },
-          "path"_a, "fd"_a, "name"_a, "segment_nbytes"_a, "resolver"_a, "awaiter"_a)
+          "path"_a, "fd"_a, "name"_a, "segment_nbytes"_a, "weight"_a, "resolver"_a, "awaiter"_a)
       .def("request", &request, "verb"_a, "fields"_a = std::map<std::string, std::string>(),
            "fds"_a = std::vector<int>(), "Send a request; (fields of the reply, its descriptors).")
       .def("define_kernel", &define_kernel, "name"_a, "kernel_id"_a, "n_inputs"_a, "n_outputs"_a, "variadic"_a,
@@ -136,10 +136,11 @@ void bind_py_queue(nb::module_& m) {
       .def(
           "__init__",
           [](PyQueue* self, const PyClient& client, const std::string& name, int32_t priority,
-             const std::string& device, uint32_t capacity, bool raise_when_full) {
-            new (self) PyQueue{client.client->open_queue({name, device, priority, capacity, raise_when_full})};
+             const std::string& device, uint32_t capacity, bool raise_when_full, uint64_t memory_nbytes) {
+            new (self)
+                PyQueue{client.client->open_queue({name, device, priority, memory_nbytes, capacity, raise_when_full})};
           },
-          "client"_a, "name"_a, "priority"_a, "device"_a, "capacity"_a, "raise_when_full"_a)
+          "client"_a, "name"_a, "priority"_a, "device"_a, "capacity"_a, "raise_when_full"_a, "memory_nbytes"_a)
       .def("barrier", &barrier, "A task that is done when all earlier tasks of the queue are.")
       .def("synchronize", &synchronize, "timeout"_a = nb::none(),
            "Wait for all tasks of the queue; raises the first failure that nobody has looked at.")

@@ -51,7 +51,8 @@ int main(int argc, char** argv) {
   polymux_buffer* plates[2];
   uint32_t heat_step;
 
-  check(polymux_connect(argc > 1 ? argv[1] : NULL, "heat", 0, &client), "connect");
+  const polymux_connect_options options = {.socket_path = argc > 1 ? argv[1] : NULL, .name = "heat"};
+  check(polymux_connect(&options, &client), "connect");
   check(polymux_kernel_find(client, "heat_step", &heat_step), "find the kernel (polymux up --kernels kernels.toml)");
   check(polymux_queue_open(client, NULL, &queue), "open a queue");
   for (int i = 0; i < 2; ++i) {

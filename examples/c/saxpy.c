@@ -21,7 +21,8 @@ static void read_elsewhere(const char* socket_path, const char* token, const flo
   polymux_client* client;
   polymux_buffer* buffer;
   void* data;
-  check(polymux_connect(socket_path, "saxpy-reader", 0, &client), "connect a second time");
+  check(polymux_connect(&(polymux_connect_options){.socket_path = socket_path, .name = "saxpy-reader"}, &client),
+        "connect a second time");
   check(polymux_buffer_import(client, token, &buffer), "import");
   check(polymux_buffer_map(buffer, POLYMUX_FOREVER, &data), "map the imported buffer");
   for (int64_t i = 0; i < n; ++i) {
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
   polymux_buffer *x, *y;
   void *x_data, *y_data;
 
-  check(polymux_connect(socket_path, "saxpy", 0, &client), "connect");
+  check(polymux_connect(&(polymux_connect_options){.socket_path = socket_path, .name = "saxpy"}, &client), "connect");
   check(polymux_queue_open(client, NULL, &queue), "open a queue");
   check(polymux_buffer_alloc(client, POLYMUX_F32, 1, &n, 0, &x), "allocate x");
   check(polymux_buffer_alloc(client, POLYMUX_F32, 1, &n, 0, &y), "allocate y");

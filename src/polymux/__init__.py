@@ -18,6 +18,7 @@ def connect(
     *,
     name: str | None = None,
     segment_nbytes: int | None = None,
+    weight: float = 1.0,
     start: bool | None = None,
 ) -> Client:
     """Connect this application to the accelerators of the machine.
@@ -31,6 +32,9 @@ def connect(
     segment_nbytes : int, optional
         Size of the memory shared with the server, in bytes; the server's default if None. Pages are taken as they are
         touched.
+    weight : float
+        What this application gets of a busy stream against others of the same priority, as a multiple of a normal
+        one: 0.01 to 100.
     start : bool, optional
         Whether to start the runtime inside this process: None when no server listens and no socket was named, True
         always, False never.
@@ -45,14 +49,16 @@ def connect(
         When no server listens and none may be started here.
     ProtocolMismatch, PermissionDenied
         When the server cannot or will not talk to this application.
+    InvalidRequest
+        For a weight out of range.
     """
     if start is not True:
         try:
-            return Client(socket, name=name, segment_nbytes=segment_nbytes)
+            return Client(socket, name=name, segment_nbytes=segment_nbytes, weight=weight)
         except NoServer:
             if start is False or socket is not None:
                 raise
     from polymux.server.runtime import start_inside  # only now: it loads devices and kernels
 
     fd, stop = start_inside()
-    return Client(fd=fd, name=name, segment_nbytes=segment_nbytes, on_close=stop)
+    return Client(fd=fd, name=name, segment_nbytes=segment_nbytes, weight=weight, on_close=stop)

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from polymux.segment import layout, queue_nbytes, slots_in_queue
+from polymux.segment import PROTOCOL_VERSION, layout, queue_nbytes, slots_in_queue
 
 LAYOUT = layout()
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
@@ -85,7 +85,9 @@ class RawPeer:
 
     def hello(self, nbytes: int = 32 << 20) -> dict[str, str]:
         """Begin a session and map its segment."""
-        head, fields, descriptors = self.ask("hello", version=1, name="raw", segment_nbytes=nbytes)
+        head, fields, descriptors = self.ask(
+            "hello", version=PROTOCOL_VERSION, name="raw", segment_nbytes=nbytes
+        )
         assert head == "ok", fields
         self.memory = mmap.mmap(descriptors[0], int(fields["segment_nbytes"]))
         os.close(descriptors[0])

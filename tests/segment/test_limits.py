@@ -17,7 +17,7 @@ from polymux.core.errors import InvalidRequest, SegmentFull
 from polymux.core.implementation import PythonFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec
 from polymux.core.status import TaskStatus
-from polymux.segment import queue_nbytes
+from polymux.segment import PROTOCOL_VERSION, queue_nbytes
 from tests.segment.raw_peer import DroppedError, RawPeer
 from tests.segment.server_process import ServerProcess, until
 
@@ -81,7 +81,9 @@ def memory_of(server: ServerProcess) -> int:
 
 
 def test_a_session_cannot_be_begun_twice_for_another_segment(peer: RawPeer) -> None:
-    assert "already" in refused(peer, "hello", version=1, name="again", segment_nbytes=32 * MIB)
+    assert "already" in refused(
+        peer, "hello", version=PROTOCOL_VERSION, name="again", segment_nbytes=32 * MIB
+    )
 
 
 def test_the_memory_of_a_device_is_not_exceeded_by_descriptors_written_by_hand(

@@ -18,6 +18,7 @@ from polymux.client import Client
 from polymux.core.errors import KernelFailed, PolymuxError, ProtocolMismatch
 from polymux.core.implementation import NativeFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec
+from polymux.segment import PROTOCOL_VERSION
 from tests.segment.raw_peer import RawPeer
 from tests.segment.server_process import ServerProcess
 
@@ -88,7 +89,15 @@ def test_a_server_does_not_start_with_a_kernel_library_that_does_not_fit(tmp_pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("fields", [{"version": 2}, {"version": "x"}, {"version": 1, "layout": 999}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"version": 1},
+        {"version": PROTOCOL_VERSION + 1},
+        {"version": "x"},
+        {"version": PROTOCOL_VERSION, "layout": 999},
+    ],
+)
 def test_a_client_of_another_version_is_told_so_and_can_say_hello_properly(
     server: ServerProcess, fields: dict[str, object]
 ) -> None:

@@ -34,6 +34,9 @@ class Client(CoreClient):
     segment_nbytes : int, optional
         Size of the memory shared with the server, in bytes; the server's default if None. Pages are taken as they
         are touched.
+    weight : float
+        What this application gets of a busy stream against others of the same priority, as a multiple of a normal
+        one: 0.01 to 100.
     on_close : callable, optional
         Called once when the client is closed.
 
@@ -43,6 +46,8 @@ class Client(CoreClient):
         When nothing listens at the socket.
     ProtocolMismatch
         When the server is of another version.
+    InvalidRequest
+        For a weight out of range.
     """
 
     def __init__(
@@ -52,13 +57,17 @@ class Client(CoreClient):
         fd: int = -1,
         name: str | None = None,
         segment_nbytes: int | None = None,
+        weight: float = 1.0,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self._specs: dict[str, KernelSpec] = {}
         self._on_close = on_close
         notifier = Notifier()
         program = name or f"{Path(sys.argv[0] or sys.executable).name}[{os.getpid()}]"
-        super().__init__(socket or "", fd, program, segment_nbytes or 0, _resolver_of(self), notifier)
+        percent = percent_of(weight)
+        super().__init__(
+            socket or "", fd, program, segment_nbytes or 0, percent, _resolver_of(self), notifier
+        )
         notifier.attach(self)
         self.name = program
 
@@ -70,6 +79,7 @@ class Client(CoreClient):
         device: str | None = None,
         capacity: int = 1024,
         on_full: OnFull = "wait",
+        memory_nbytes: int = 0,
     ) -> Queue:
         """Open a task queue; the parameters are those of `Queue`.
 
@@ -78,7 +88,15 @@ class Client(CoreClient):
         InvalidRequest
             For a device that the server does not have, or a capacity that is no power of two from 16 to 65536.
         """
-        return Queue(self, name, priority=priority, device=device, capacity=capacity, on_full=on_full)
+        return Queue(
+            self,
+            name,
+            priority=priority,
+            device=device,
+            capacity=capacity,
+            on_full=on_full,
+            memory_nbytes=memory_nbytes,
+        )
 
     def import_buffer(self, token: str) -> Buffer:
         """Map a buffer that another application has exported to this one's eyes.
@@ -195,6 +213,19 @@ class Client(CoreClient):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def percent_of(weight: float) -> int:
+    """Turn a weight into per cent of a normal one.
+
+    Raises
+    ------
+    InvalidRequest
+        When it is not from 0.01 to 100.
+    """
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.01 <= weight <= 100:
+        raise InvalidRequest(f"weight={weight!r:.40}: give a number from 0.01 to 100; 1.0 is normal")
+    return round(weight * 100)
 
 
 def _resolver_of(client: Client) -> Callable[..., Any]:

@@ -36,6 +36,8 @@ class Queue(CoreQueue):
         Tasks in flight at most; a power of two from 16 to 65536.
     on_full : {"wait", "raise"}
         What `submit` does when `capacity` tasks are in flight: wait for one to end, or raise `QueueFull`.
+    memory_nbytes : int
+        How much data its tasks use, about, in bytes: a hint for the choice of a device with room for it. 0: not known.
     """
 
     def __init__(
@@ -47,10 +49,17 @@ class Queue(CoreQueue):
         device: str | None = None,
         capacity: int = 1024,
         on_full: OnFull = "wait",
+        memory_nbytes: int = 0,
     ) -> None:
         if on_full not in ("wait", "raise"):
             raise InvalidRequest(f"on_full={on_full!r}: give 'wait' or 'raise'")
-        super().__init__(client, name or "", priority, device or "", capacity, on_full == "raise")
+        if not isinstance(memory_nbytes, (int, np.integer)) or not 0 <= memory_nbytes < 1 << 62:
+            raise InvalidRequest(
+                f"memory_nbytes={memory_nbytes!r:.40}: give a number of bytes, 0 if it is not known"
+            )
+        super().__init__(
+            client, name or "", priority, device or "", capacity, on_full == "raise", int(memory_nbytes)
+        )
         self.client = client
 
     def empty(

@@ -128,6 +128,7 @@ class Client:
         fd: int,
         name: str,
         segment_nbytes: int,
+        weight: int,
         resolver: Callable[..., object],
         awaiter: Callable[[Any], Generator[Any, None, tuple[Any, ...]]],
     ) -> None: ...
@@ -169,6 +170,7 @@ class Queue:
         device: str,
         capacity: int,
         raise_when_full: bool,
+        memory_nbytes: int,
     ) -> None: ...
     def submit(
         self,

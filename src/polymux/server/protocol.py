@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from polymux.core.errors import InvalidRequest
 
-PROTOCOL_VERSION = 1
 MAX_MESSAGE_NBYTES = 128 * 1024
 MAX_DESCRIPTORS = 4
 MAX_CARRIED_NBYTES = 64 << 20
