@@ -57,6 +57,10 @@ class NativeLane(ABC):
         """See `polymux.apps.lane.Lane`."""
 
     @abstractmethod
+    def trim(self) -> None:
+        """Give memory back that is kept for later buffers."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give everything back; calling it again is fine."""
 
@@ -169,8 +173,12 @@ class NativeCpuLane(NativeLane):
     def wait(self) -> None:
         """Nothing is under way."""
 
-    def close(self) -> None:
+    def trim(self) -> None:
         """Give the memory back that no array uses."""
+        self._pages.clear()
+
+    def close(self) -> None:
+        """End the threads and give the memory back that no array uses."""
         self._team.close()
         self._pages.clear()
 

@@ -117,6 +117,11 @@ class NativeOpenCLLane(NativeLane):
         """Wait for the command queue."""
         self._queue.finish()
 
+    def trim(self) -> None:
+        """Give scratch memory back."""
+        self._queue.finish()
+        self._scratch.clear()
+
     def close(self) -> None:
         """Wait, and give kernels and scratch memory back."""
         self._queue.finish()

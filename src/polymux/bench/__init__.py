@@ -18,6 +18,7 @@ BENCHMARKS = {
     "transfer": "polymux.bench.transfer",
     "throughput": "polymux.bench.throughput",
     "training": "polymux.bench.training",
+    "apps": "polymux.bench.apps",
 }
 """Name of a benchmark -> its module."""
 

@@ -24,9 +24,13 @@ class Effort:
     later : int
         Tasks between the first and the last issues that `throughput` compares.
     largest_nbytes : int
-        Size of the largest buffer of `transfer`.
+        Size of the largest buffer of `transfer`, and of the largest application of `apps`.
     migrations : int
         Of each set-up of `training`.
+    applications : tuple of str
+        Applications that `apps` runs; all of them if empty.
+    sizes_nbytes : tuple of int
+        Sizes at which `apps` runs them; its own choice if empty.
     """
 
     rounds: int = 5
@@ -36,6 +40,8 @@ class Effort:
     later: int = 1_000_000
     largest_nbytes: int = 1024 * MIB
     migrations: int = 100_000
+    applications: tuple[str, ...] = ()
+    sizes_nbytes: tuple[int, ...] = ()
 
 
 FULL = Effort()
