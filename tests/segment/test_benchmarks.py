@@ -19,11 +19,14 @@ KEYS = {
     "issue": {"python_cycles", "c_cycles"},
     "roundtrip": {"native_us", "python_us", "pingpong_us", "native_slept_us", "futex_us"},
     "transfer": {"nbytes", "ratio"},
+    "apps": {"app", "native_s", "polymux_s", "ratio", "setup", "queues", "nbytes"},
     "throughput": {"tasks_per_s_1", "tasks_per_s_8", "issue_first_ns", "issue_last_ns", "rss_growth_bytes"},
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {"rss_growth_bytes", "migration_us"}
 """Which may as well be negative."""
+CHOSEN = {"apps": ("--app", "pathfinder", "--size", "1MiB")}
+"""What a benchmark is told to measure, where all of it takes long."""
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +36,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_prints_its_keys_as_json_and_nothing_else(name: str) -> None:
-    done = bench(name, "--quick", "--json")
+    done = bench(name, "--quick", "--json", *CHOSEN.get(name, ()))
     assert done.returncode == 0, done.stderr
     results: Any = json.loads(done.stdout)
     items = results if isinstance(results, list) else [results]
@@ -56,6 +59,32 @@ def test_an_unknown_benchmark_is_refused_with_the_names_of_all() -> None:
     done = bench("speed")
     assert done.returncode == 2
     assert all(name in done.stderr for name in BENCHMARKS)
+
+
+def test_applications_are_measured_on_one_queue_and_on_the_set_ups_with_several() -> None:
+    done = bench("apps", "--quick", "--json", *CHOSEN["apps"])
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert {item["app"] for item in results} == {"pathfinder"}
+    assert {item["nbytes"] for item in results} == {1 << 20}
+    assert {item["queues"] for item in results} == {1, 2, 4}
+    assert all(item["ratio"] == pytest.approx(item["polymux_s"] / item["native_s"]) for item in results)
+    assert {"cpu, 1 queue", "cpu, 4 streams", "2 halves of the cores"} <= {item["setup"] for item in results}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["apps", "--app", "coldspot"], "pathfinder"),
+        (["apps", "--size", "lots"], "'lots'"),
+        (["apps", "--size", "1KiB"], "give 1MiB to 64GiB"),
+        (["issue", "--app", "pathfinder"], "--app and --size choose for apps, not for issue"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(arguments: list[str], words: str) -> None:
+    done = bench(*arguments, "--quick")
+    assert done.returncode == 2
+    assert words in done.stderr
 
 
 def test_the_server_of_a_benchmark_ends_with_it() -> None:

@@ -61,9 +61,19 @@ class Lane(Protocol):
 
 
 class PlacedArray(np.ndarray[Any, Any]):
-    """An array in memory shared with the server, which knows the buffer that it is; parts of it do not."""
+    """An array in memory shared with the server, which knows the buffer that it is, or lies in."""
 
     buffer: Buffer | None = None
+
+    def __array_finalize__(self, origin: object) -> None:
+        self.buffer = getattr(origin, "buffer", None)
+
+    def whole(self) -> Buffer | None:
+        """Return the buffer if this is all of it, with its shape, and not a part or something computed from it."""
+        if self.buffer is None or self.buffer.shape != self.shape or not self.flags.c_contiguous:
+            return None
+        start = self.buffer.raw_view().__array_interface__["data"][0]
+        return self.buffer if self.__array_interface__["data"][0] == start else None
 
 
 class QueueLane:
@@ -91,8 +101,8 @@ class QueueLane:
 
     def input(self, array: Array, /) -> Buffer:
         """Make a buffer that tasks only read; see `Lane`."""
-        buffer = array.buffer if isinstance(array, PlacedArray) else None
-        if buffer is not None and buffer.client is self.queue.client and buffer.shape == array.shape:
+        buffer = array.whole() if isinstance(array, PlacedArray) else None
+        if buffer is not None and buffer.client is self.queue.client:
             return buffer
         return self.queue.array(array)
 

@@ -56,8 +56,8 @@ _HALVES = _halves()
 
 SETUPS = (
     *(_streams("cpu", count) for count in (1, 2, 4)),
-    Setup("1 cpu device, half the cores", _HALVES[:1], ("cpu:0",)),
-    Setup("2 cpu devices, half the cores each", _HALVES, ("cpu:0", "cpu:1")),
+    Setup("half the cores", _HALVES[:1], ("cpu:0",)),
+    Setup("2 halves of the cores", _HALVES, ("cpu:0", "cpu:1")),
     Setup("cpu + opencl", ("cpu,streams=1", "opencl,streams=1"), ("cpu:0", "opencl:0")),
     *(_streams("opencl", count) for count in (1, 2, 4)),
 )

@@ -131,7 +131,7 @@ def measure(
                 one.again()
         medians = [median(one.seconds) for one in runs]
         stack.callback(setattr, application, "inputs", usual)
-        del runs, one, lanes
+        runs.clear()
     step = 2 if copied else 1
     return [
         Measured(medians[0], medians[at], medians[at + 1] if copied else None)

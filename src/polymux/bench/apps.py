@@ -1,4 +1,4 @@
-"""The applications through Polymux against the very same kernels called directly, and over several queues and devices."""
+"""The applications through Polymux against the same kernels called directly, and over several queues and devices."""
 
 from __future__ import annotations
 

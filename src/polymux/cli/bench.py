@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 from rich.console import Console
 
 from polymux import bench
-from polymux.bench.effort import FULL, QUICK, Effort
+from polymux.apps.registry import APPLICATIONS
+from polymux.bench.effort import FULL, MIB, QUICK, Effort
 from polymux.bench.report import Report
+from polymux.cli.text import terminal
 from polymux.core.errors import PolymuxError
+from polymux.core.nbytes import parse_nbytes
 
 _EXAMPLE = """\
   issue       CPU cycles of one task issue, from Python and from C
@@ -19,6 +23,7 @@ _EXAMPLE = """\
   transfer    from the application's memory into a kernel's hands, 1 MiB to 1 GiB
   throughput  empty tasks in a second; issue cost and memory after a million tasks
   training    a convolutional network with a helper accelerator: 100,000 migrations (some minutes)
+  apps        applications through Polymux and without it, 4 MiB to 1 GiB; choose with --app and --size
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.
@@ -40,6 +45,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--quick", action="store_true", help="repeat little: does it run? The figures are rough"
     )
+    parser.add_argument(
+        "--app",
+        action="append",
+        default=[],
+        choices=list(APPLICATIONS),
+        help="apps: only this application; may be repeated",
+    )
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        type=_size,
+        metavar="NBYTES",
+        help="apps: only this size, such as 16MiB; may be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -47,7 +67,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the benchmarks and print what they found."""
     names = list(bench.BENCHMARKS) if args.name == "all" else [args.name]
     effort = QUICK if args.quick else FULL
-    console, progress = Console(), Console(stderr=True)
+    effort = replace(effort, applications=tuple(args.app), sizes_nbytes=tuple(sorted(args.size)))
+    if (args.app or args.size) and args.name != "apps":
+        print(f"polymux bench: --app and --size choose for apps, not for {args.name}", file=sys.stderr)
+        return 2
+    console, progress = terminal(), Console(stderr=True)
     results = {}
     try:
         for name in names:
@@ -62,6 +86,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(results if args.name == "all" else results[args.name]))
     return 0
+
+
+def _size(text: str) -> int:
+    try:
+        nbytes = parse_nbytes(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
+    if not MIB <= nbytes <= 64 << 30:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 1MiB to 64GiB")
+    return nbytes
 
 
 def _measured(name: str, effort: Effort, console: Console) -> Report:

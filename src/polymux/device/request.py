@@ -16,18 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import accumulate
 
 from polymux.core.device_spec import Share
 from polymux.core.errors import ConfigError
+from polymux.core.nbytes import parse_nbytes
 
 MAX_STREAMS = 64
 
 _API = re.compile(r"[a-z][a-z0-9_-]*")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
-_FACTORS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_FACTORS |= {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +187,6 @@ def parse_request(text: str, source: str = "--device") -> DeviceRequest:
             remedy = "write options as NAME=VALUE, each once, after the cores: cpu:0-1,4,streams=2"
             raise ConfigError(source, text, item, remedy)
     return DeviceRequest(text, api, ",".join(targets), rest if separator == "=" else "", options, source)
-
-
-def parse_nbytes(text: str) -> int:
-    """Read a size: ``"1048576"``, ``"512MiB"``, ``"1.5GB"``.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or not positive.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    nbytes = int(Decimal(found[1]) * _FACTORS[found[2] or "B"]) if found else 0
-    if nbytes < 1:
-        raise ValueError("give a number of bytes, or one with a unit such as 512MiB or 4GiB")
-    return nbytes
 
 
 def _split_head(head: str) -> tuple[str, str, str]:

@@ -37,8 +37,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from polymux.core.errors import ConfigError
+from polymux.core.nbytes import parse_nbytes
 from polymux.device.expression import Expression
-from polymux.device.request import MAX_STREAMS, parse_nbytes
+from polymux.device.request import MAX_STREAMS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from polymux.core.errors import ConfigError
-from polymux.device.request import parse_nbytes
+from polymux.core.nbytes import parse_nbytes
 from polymux.policy import registry
 from polymux.server.options import MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
 

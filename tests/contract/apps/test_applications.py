@@ -74,17 +74,53 @@ def test_an_application_may_run_over_queues_of_different_devices_and_again(
         application.check(application.run(lanes))
 
 
+class CountingLane(QueueLane):
+    """A lane that counts the bytes that are copied into its buffers."""
+
+    copied_nbytes = 0
+
+    def __init__(self, queue: polymux.Queue) -> None:
+        super().__init__(queue)
+        self.array = self._count  # type: ignore[method-assign]
+
+    def _count(self, array: np.ndarray) -> polymux.Buffer:
+        self.copied_nbytes += array.nbytes
+        return self.queue.array(array)
+
+    def input(self, array: np.ndarray) -> polymux.Buffer:
+        buffer = super().input(array)
+        self.copied_nbytes += array.nbytes if getattr(array, "buffer", None) is not buffer else 0
+        return buffer
+
+
 def test_placed_inputs_are_used_where_they_lie_and_stay_as_they_are(
     application: Application, client: polymux.Client
 ) -> None:
-    copy = find(application.name).of_size(NBYTES, seed=1)
+    placed = find(application.name).of_size(NBYTES, seed=1)
     with client.queue(device=queue_device(client, "cpu")) as queue:
-        lane = QueueLane(queue)
-        copy.place(lane)
-        assert all(isinstance(array, PlacedArray) for array in copy.inputs.values())
-        copy.check(copy.run([lane]))
-        for name, array in copy.inputs.items():
+        lane = CountingLane(queue)
+        application.run([lane])
+        usually = lane.copied_nbytes
+        placed.place(lane)
+        assert all(isinstance(array, PlacedArray) for array in placed.inputs.values())
+        lane.copied_nbytes = 0
+        placed.check(placed.run([lane]))
+        assert lane.copied_nbytes <= usually - 0.8 * sum(a.nbytes for a in application.inputs.values())
+        for name, array in placed.inputs.items():
             np.testing.assert_array_equal(array, application.inputs[name])
+
+
+def test_an_array_is_its_buffer_only_as_a_whole(client: polymux.Client) -> None:
+    with client.queue() as queue, polymux.connect(start=True) as stranger, stranger.queue() as other:
+        lane = QueueLane(queue)
+        placed = lane.place(np.arange(12.0).reshape(3, 4))
+        assert lane.input(placed) is placed.buffer
+        assert lane.input(placed[:, 0:9]) is placed.buffer
+        for part in (placed[1:], placed[:, 1:], placed.T, placed + 1, placed.copy(), placed.reshape(4, 3)):
+            copied = lane.input(part)
+            assert copied is not placed.buffer
+            np.testing.assert_array_equal(copied.numpy(), part)
+        assert QueueLane(other).input(placed) is not placed.buffer
 
 
 def test_a_wrong_result_is_told_with_its_place(application: Application) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polymux.core.errors import ConfigError
-from polymux.device.request import DeviceRequest, parse_nbytes, parse_request
+from polymux.core.nbytes import parse_nbytes
+from polymux.device.request import DeviceRequest, parse_request
 
 
 @pytest.mark.parametrize(
