@@ -1,10 +1,15 @@
-"""What the engine knows, as a policy sees it: frozen values in read-only mappings."""
+"""What the engine knows, as a policy sees it: frozen values in read-only mappings.
+
+The views are named tuples because the engine replaces some at every event, which for them takes a third of the time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from polymux.core.device_spec import DeviceSpec
 from polymux.core.event import NORMAL_WEIGHT, DeviceLoad, QueueLoad, StreamLoad
@@ -34,12 +39,12 @@ IDLE = StreamLoad()
 """The load of a stream that no report has named."""
 NO_LOAD = QueueLoad()
 """The load of a queue that no report has named."""
+NOT_BARRED: Mapping[DeviceId, int] = MappingProxyType({})
 UNKNOWN = DeviceLoad()
 """The load of a device that no report has named."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
+class DeviceView(NamedTuple):
     """A device.
 
     Parameters
@@ -58,8 +63,7 @@ class DeviceView:
     load: DeviceLoad = UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamView(NamedTuple):
     """A stream of a device that works.
 
     Parameters
@@ -84,8 +88,7 @@ class StreamView:
     load: StreamLoad = IDLE
 
 
-@dataclass(frozen=True, slots=True)
-class QueueView:
+class QueueView(NamedTuple):
     """A queue.
 
     Parameters
@@ -135,7 +138,7 @@ class QueueView:
     memory_nbytes: int = 0
     bound_weight: int = NORMAL_WEIGHT
     bound_ns: int = 0
-    barred: Mapping[DeviceId, int] = field(default_factory=dict)
+    barred: Mapping[DeviceId, int] = NOT_BARRED
 
     @property
     def drained(self) -> bool:

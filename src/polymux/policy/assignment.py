@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar, Self
 
 from polymux.core.decision import Bind, Decision, FailAll, FailHead, Stay
@@ -95,7 +94,7 @@ class AssignmentPolicy(ABC):
             return FailAll(queue.id, TaskStatus.NO_DEVICE, message, reason="no device that may run it works")
         stream, why = self.choose(allowed, streams.values())
         turn = 1 + max(other.turn for other in streams.values())
-        streams[stream.id] = replace(stream, queues=stream.queues + 1, turn=turn)
+        streams[stream.id] = stream._replace(queues=stream.queues + 1, turn=turn)
         if device is not None:
             why = f"{_why_device(queue, device)}; there, {why}"
         return Bind(queue.id, stream.id, why, self.weight(queue, stream))

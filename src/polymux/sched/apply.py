@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polymux.core.decision import (
     Bind,
     Decision,
@@ -36,19 +34,19 @@ def apply(state: State, event: Event, decision: Decision, now: int) -> list[Deci
         case FailHead():
             return [decision, *bind_back(state, event, decision.queue, "it goes on with the next task", now)]
         case Weigh():
-            state.put(replace(state.queues[decision.queue], bound_weight=decision.weight))
+            state.put(state.queues[decision.queue]._replace(bound_weight=decision.weight))
         case FailAll():
             queue = state.queues[decision.queue]
-            state.put(replace(queue, state=QueueState.STRANDED, home=None))
+            state.put(queue._replace(state=QueueState.STRANDED, home=None))
         case Reject():
             state.forget(decision.queue)
         case Migrate():
             queue = state.queues[decision.queue]
-            state.put(replace(queue, state=QueueState.PREPARING, target=decision.device))
+            state.put(queue._replace(state=QueueState.PREPARING, target=decision.device))
             return [Prepare(queue.id, decision.device, decision.reason)]
         case Revoke():
             queue = state.queues[decision.queue]
-            state.put(replace(queue, state=QueueState.REVOKING))
+            state.put(queue._replace(state=QueueState.REVOKING))
     return [decision]
 
 
@@ -67,8 +65,7 @@ def _bind(state: State, event: Event, decision: Bind, now: int) -> list[Decision
         _home(event, queue, device, now) if held else _home_when_placed(queue, device, now)
     )
     left = home is not None and queue.home is None
-    bound = replace(
-        queue,
+    bound = queue._replace(
         state=QueueState.BOUND,
         stream=stream,
         device=device,

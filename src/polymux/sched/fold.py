@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -93,7 +92,7 @@ def _queue_closed(state: State, event: QueueClosed) -> list[Decision]:
     if queue.state in (QueueState.WAITING, QueueState.STRANDED):
         state.forget(queue.id)
         return answers
-    state.put(replace(queue, state=QueueState.CLOSING, target=None))
+    state.put(queue._replace(state=QueueState.CLOSING, target=None))
     if queue.state is QueueState.REVOKING:
         return answers
     return [Revoke(queue.id, reason="its application closed it"), *answers]
@@ -111,7 +110,7 @@ def _queue_released(state: State, name: QueueId) -> list[Decision]:
         return _queue_opened(state, reopened) if reopened is not None else []
     # let go of without being asked: it goes back to where it was
     target = queue.device if queue.state is QueueState.BOUND else queue.target
-    state.put(replace(queue, state=QueueState.WAITING, stream=None, device=None, target=target))
+    state.put(queue._replace(state=QueueState.WAITING, stream=None, device=None, target=target))
     return []
 
 
@@ -125,7 +124,7 @@ def _head_held(state: State, event: HeldHead) -> list[Decision]:
     chances, credit_ns = queue.chances, queue.credit_ns
     if isinstance(event, HomePossible) and queue.home is not None:
         chances, credit_ns = chances + 1, max(0, credit_ns + (event.gain_ns or 0))
-    state.put(replace(queue, state=QueueState.HELD, chances=chances, credit_ns=credit_ns))
+    state.put(queue._replace(state=QueueState.HELD, chances=chances, credit_ns=credit_ns))
     return []
 
 
@@ -134,12 +133,12 @@ def _migrate_requested(state: State, event: MigrateRequested) -> list[Decision]:
     problem = _migrate_problem(state, event, queue)
     if queue is None or problem is not None:
         return [Answer(event.request, False, problem or "", reason="it cannot be carried out")]
-    stays = replace(queue, home=None, chances=0, credit_ns=0, returned_ns=None, stays_ns=())
+    stays = queue._replace(home=None, chances=0, credit_ns=0, returned_ns=None, stays_ns=())
     if queue.drained and queue.device == event.device:
         called_back = answer(
             state, queue.id, False, f"a later request keeps queue {queue.id} on {event.device}"
         )
-        state.put(replace(stays, state=QueueState.BOUND, target=None))
+        state.put(stays._replace(state=QueueState.BOUND, target=None))
         message = f"queue {queue.id} runs on {event.device} already"
         return [*called_back, Answer(event.request, True, message, reason="it is there")]
     answers: list[Decision] = []
@@ -149,11 +148,11 @@ def _migrate_requested(state: State, event: MigrateRequested) -> list[Decision]:
     if queue.drained:
         if queue.target == event.device:
             return answers
-        state.put(replace(queue, state=QueueState.PREPARING, target=event.device))
+        state.put(queue._replace(state=QueueState.PREPARING, target=event.device))
         return [Prepare(queue.id, event.device, reason=f"it was asked to move to {event.device}"), *answers]
-    moving = replace(stays, target=event.device)
+    moving = stays._replace(target=event.device)
     if queue.state is QueueState.STRANDED:
-        moving = replace(moving, state=QueueState.WAITING)
+        moving = moving._replace(state=QueueState.WAITING)
     state.put(moving)
     return answers
 
@@ -165,10 +164,9 @@ def _queue_prepared(state: State, event: QueuePrepared, now: int) -> list[Decisi
     if event.problem is not None:
         still = {device: until for device, until in queue.barred.items() if until > now}
         barred = MappingProxyType({**still, event.device: now + BARRED_NS})
-        state.put(replace(queue, state=QueueState.BOUND, target=None, barred=barred))
+        state.put(queue._replace(state=QueueState.BOUND, target=None, barred=barred))
         return answer(state, queue.id, False, f"queue {queue.id} stays on {queue.device}: {event.problem}")
-    moving = replace(
-        queue,
+    moving = queue._replace(
         state=QueueState.REVOKING,
         home=None,
         chances=0,
@@ -184,7 +182,7 @@ def _device_added(state: State, event: DeviceAdded) -> None:
     state.add_device(event)
     for queue in list(state.queues.values()):
         if queue.state is QueueState.STRANDED and queue.pinned in (None, event.spec.id):
-            state.put(replace(queue, state=QueueState.WAITING))
+            state.put(queue._replace(state=QueueState.WAITING))
 
 
 def _device_lost(state: State, event: DeviceLost) -> list[Decision]:
@@ -201,12 +199,12 @@ def _device_lost(state: State, event: DeviceLost) -> list[Decision]:
         if queue.target == event.device:
             decisions += answer(state, queue.id, False, why)
             stays = queue.state is QueueState.PREPARING
-            state.put(replace(queue, state=QueueState.BOUND if stays else queue.state, target=None))
+            state.put(queue._replace(state=QueueState.BOUND if stays else queue.state, target=None))
     for queue in list(state.queues.values()):
         if queue.device == event.device:
             decisions += [Revoke(queue.id, reason=why)] if queue.drained else []
             then = QueueState.REVOKING if queue.drained else queue.state
-            state.put(replace(queue, state=then, stream=None, device=None))
+            state.put(queue._replace(state=then, stream=None, device=None))
     return decisions
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import fields, replace
+from dataclasses import fields
 from types import MappingProxyType
 
 from polymux.core.decision import Decision
@@ -102,17 +102,17 @@ class State:
     def lose_device(self, device: DeviceId, reason: str) -> None:
         """Remove a device's streams and remember why it is lost."""
         view = self.devices[device]
-        self.devices[device] = replace(view, lost=reason)
+        self.devices[device] = view._replace(lost=reason)
         for stream in view.streams:
             del self.streams[stream]
 
     def report_loads(self, event: LoadReported) -> None:
         """Enter a load report; streams and queues that it leaves out were idle."""
         for stream, view in self.streams.items():
-            self.streams[stream] = replace(view, load=event.loads.get(stream, IDLE))
+            self.streams[stream] = view._replace(load=event.loads.get(stream, IDLE))
         for device, load in event.devices.items():
             if device in self.devices:
-                self.devices[device] = replace(self.devices[device], load=load)
+                self.devices[device] = self.devices[device]._replace(load=load)
         for queue in self._busy - event.queues.keys():
             self.loads[queue] = QueueLoad(data=self.loads[queue].data)
         known = {queue: load for queue, load in event.queues.items() if queue in self.queues}
@@ -160,12 +160,12 @@ class State:
         view = self.streams[stream]
         self.turns += anew
         turn = self.turns if anew else view.turn
-        self.streams[stream] = replace(view, queues=view.queues + 1, turn=turn)
+        self.streams[stream] = view._replace(queues=view.queues + 1, turn=turn)
 
     def vacate(self, stream: StreamId) -> None:
         """Count one queue less on `stream`."""
         view = self.streams[stream]
-        self.streams[stream] = replace(view, queues=view.queues - 1)
+        self.streams[stream] = view._replace(queues=view.queues - 1)
 
     def remember(self, queue: QueueId, now: int, what: Event | Decision) -> None:
         """Add to a queue's story, if there is such a queue."""
@@ -188,7 +188,7 @@ class State:
         }
         self.streams.clear()
         for rank, stream in enumerate(sorted(views, key=place.__getitem__)):
-            self.streams[stream] = replace(views[stream], rank=rank)
+            self.streams[stream] = views[stream]._replace(rank=rank)
 
 
 def _words(what: Event | Decision) -> str:

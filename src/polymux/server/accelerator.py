@@ -114,7 +114,9 @@ class Accelerator:
 
     def bind(self, queue: TaskQueue) -> None:
         """Let the thread take tasks from a queue; `SegmentError` when its ring is closed."""
-        bound = BoundQueue(queue, queue.session.kernels.version)
+        bound = queue.kept.get(self.spec.id)
+        if bound is None:
+            bound = queue.kept[self.spec.id] = BoundQueue(queue, queue.session.kernels.version)
         self._bound[queue.id] = bound
         native = queue.home is None  # away from home each task is looked at: it may be able to run there
         session = queue.session

@@ -49,7 +49,7 @@ class Ready:
 
 @dataclass(slots=True, eq=False)
 class BoundQueue:
-    """A queue while one accelerator thread has it."""
+    """A queue as one accelerator thread finds it, each time that it is bound there."""
 
     queue: TaskQueue
     version: int

@@ -322,6 +322,7 @@ class Scheduler:
         del self._queues[task_queue.id]
         self._last.pop(task_queue.id, None)
         self._after_refusal.pop(task_queue.id, None)
+        task_queue.kept.clear()
         task_queue.session.segment.close_queue(task_queue.index)
         task_queue.session.queues.pop(task_queue.index, None)
         self._notice_settled()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import NORMAL_WEIGHT
-from polymux.core.ids import DeviceId, QueueId, SessionId, queue_id
+from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId, queue_id
 from polymux.core.status import TaskStatus
 from polymux.segment import Segment
 from polymux.server.connection import Peer
@@ -19,6 +19,7 @@ from polymux.server.kernels import SessionKernels
 from polymux.server.placement import Home, Owner
 
 if TYPE_CHECKING:
+    from polymux.server.execution import BoundQueue
     from polymux.server.worker_process import WorkerProcess
 
 
@@ -66,6 +67,8 @@ class TaskQueue:
     waiting_ns: int = 0
     """From submit to start, summed over those tasks."""
     migrations: int = 0
+    kept: dict[StreamId, BoundQueue] = field(default_factory=dict)
+    """What each stream that had it found out about its kernels and buffers, for when it comes back."""
 
     def count(self, tasks: int, busy_ns: int, waiting_ns: int) -> None:
         """Add what a stream did for it that lets go of it now."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polymux.core.decision import Bind, FailAll, FailHead, Stay
 from polymux.core.event import HomePossible, KernelMissing, Tick
 from polymux.core.ids import DeviceId, KernelName, QueueId
@@ -20,7 +18,7 @@ def bound(on: str = "cpu:0", **fields: object) -> QueueView:
 
 
 def held(on: str = "cpu:0", **fields: object) -> QueueView:
-    return replace(bound(on, **fields), state=QueueState.HELD)
+    return bound(on, **fields)._replace(state=QueueState.HELD)
 
 
 def miss(seen: Snapshot, *devices: DeviceId) -> object:
