@@ -147,6 +147,12 @@ def pathfinder_rows(rng: random.Random) -> Call:
     return inputs, [(columns,), *edges], {"row": 0, "rows": rows}
 
 
+def pair_forces(rng: random.Random) -> Call:
+    depth, boxes = rng.randint(0, 4), (rng.randint(0, 3), rng.randint(0, 3), rng.randint(0, 20), 4)
+    layers = rng.randint(0, depth)
+    return [(depth, *boxes)], [(layers, *boxes)], {"first": rng.randint(0, depth - layers)}
+
+
 def transpose(rng: random.Random) -> Call:
     x = shape(rng, 2, 4, 20)
     return [x], [(*x[:-2], x[-1], x[-2])], {}
@@ -169,6 +175,7 @@ CALLS: dict[str, Callable[[random.Random], Call]] = {
         for call in (
             *(conv2d, im2col, col2im, gemm, gemv, reduce, transpose, dot),
             *(gaussian_step, gaussian_pivots, gaussian_update, hotspot_steps, pathfinder_rows),
+            *(pair_forces,),
         )
     },
 }
@@ -192,7 +199,9 @@ def damage(
     """Make something about a proper call wrong, or nothing."""
     inputs, outputs, scalars = call
     shapes = [list(extents) for extents in (*inputs, *outputs)]
-    dtypes = [rng.choice(TYPES[:2])] * len(shapes)
+    common = rng.choice(TYPES[:2])
+    params = (*spec.inputs, *spec.outputs)
+    dtypes = [param.dtypes[0] if len(param.dtypes) == 1 else common for param in params]
     for _ in range(rng.choice([0, 1, 1, 2])):
         kind, at = rng.randrange(5), rng.randrange(len(shapes))
         if kind == 0 and spec.scalars:

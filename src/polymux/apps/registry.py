@@ -11,6 +11,7 @@ from polymux.core.errors import InvalidRequest
 APPLICATIONS: dict[str, str] = {
     "gaussian": "polymux.apps.gaussian:Gaussian",
     "hotspot": "polymux.apps.hotspot:Hotspot",
+    "lavamd": "polymux.apps.lavamd:LavaMD",
     "pathfinder": "polymux.apps.pathfinder:Pathfinder",
 }
 """Name -> module and class."""

@@ -20,7 +20,7 @@ from tests.unit.kernel.test_native_kernels import NATIVE
 ROOM = 1 << 16
 PAGE = mmap.PAGESIZE
 Shape = tuple[int, ...]
-BANDS = ("hotspot_steps", "pathfinder_rows", "gaussian_pivots", "gaussian_update")
+BANDS = ("hotspot_steps", "pathfinder_rows", "gaussian_pivots", "gaussian_update", "pair_forces")
 
 
 class Guarded:
@@ -92,7 +92,20 @@ def band_shapes(
         rows, columns = choose.randint(4, 33), choose.randint(4, 70)
         pivots = (choose.randint(1, min(rows, columns) - 2), columns)
         return [(rows, columns), pivots, (rows, columns)][: len(spec.inputs) + 1]
+    if spec.name == "pair_forces":
+        layers, first = choose.randint(0, 3), max(0, int(values["first"]))
+        depth = min(first, 5) + layers + choose.randint(0, 2)
+        boxes = (choose.randint(0, 3), choose.randint(1, 3), choose.choice([1, 3, 16, 18]), 4)
+        return [(depth, *boxes), (layers, *boxes)]
     raise AssertionError(spec.name)
+
+
+def dtypes_of(spec: KernelSpec, choose: random.Random) -> list[DType]:
+    """Element types that the kernel accepts, or any for all buffers."""
+    common = choose.choice([DType.F32, DType.F64, choose.choice(list(DType))])
+    if spec.name in BANDS:
+        common = choose.choice([DType.F32, DType.F64])
+    return [p.dtypes[0] if len(p.dtypes) == 1 else common for p in (*spec.inputs, *spec.outputs)]
 
 
 def columns_of(image: Shape, values: dict[str, float | int | bool]) -> Shape:
@@ -142,9 +155,7 @@ def main(count: int) -> None:
         spec = NATIVE[choose.choice(list(NATIVE))]
         args = scalars_of(spec, choose)
         shapes = fitting_shapes(spec, args, choose)
-        dtype = choose.choice([DType.F32, DType.F64, choose.choice(list(DType))])
-        if spec.name in BANDS:
-            dtype = DType.I32 if spec.name == "pathfinder_rows" else choose.choice([DType.F32, DType.F64])
+        dtypes = dtypes_of(spec, choose)
         if spec.name.startswith("gaussian"):
             for guard in guards[: len(shapes)]:
                 guard.fill(numbers)
@@ -155,7 +166,7 @@ def main(count: int) -> None:
                 guard,
                 choose,
             )
-            for shape, guard in zip(shapes, guards, strict=False)
+            for shape, dtype, guard in zip(shapes, dtypes, guards, strict=False)
         ]
         code, message = call(spec.name, buffers, args, threads=choose.choice([0, 1, 2]))
         assert code in (0, 3), (spec.name, code, message)

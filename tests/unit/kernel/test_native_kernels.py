@@ -128,6 +128,12 @@ def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
         ("random_uniform", [], (x.shape,), sequence),
         ("random_normal", [], (x.shape,), sequence),
         ("fill", [], (x.shape,), f8(0.5).tobytes()),
+        (
+            "pair_forces",
+            [x[:96_000].reshape(2, 3, 4, 1000, 4)],
+            ((2, 3, 4, 1000, 4),),
+            np.int64(0).tobytes() + f8(0.5).tobytes(),
+        ),
     ]
     for name, inputs, shapes, args in tasks:
         alone, together = ([np.full(shape, np.nan) for shape in shapes] for _ in range(2))

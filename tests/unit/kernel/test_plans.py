@@ -35,6 +35,14 @@ def planned(name: str, *buffers: BufferView, **scalars: float) -> OpenCLPlan:
     return source.plan(definition.spec, buffers, definition.spec.unpack(definition.spec.pack(scalars)))
 
 
+def views_of(name: str, shapes: list[tuple[int, ...]]) -> list[BufferView]:
+    """Views of element types that the kernel accepts: f4 where it leaves a choice."""
+    spec = KERNELS[name].spec
+    params = (*spec.inputs, *spec.outputs)
+    dtypes = [param.dtypes[0] if len(param.dtypes) == 1 else F4 for param in params]
+    return [view(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+
 FITTING = {
     "copy": ([(5,), (5,)], {}),
     "fill": ([(5,)], {"value": 1.0}),
@@ -60,6 +68,7 @@ BANDS = {
     ),
     "gaussian_pivots": ([(6, 9), (3, 9)], {"first": 2, "column": 2}),
     "gaussian_update": ([(6, 9), (3, 9), (6, 9)], {"first": 2, "column": 2}),
+    "pair_forces": ([(5, 2, 3, 7, 4), (2, 2, 3, 7, 4)], {"first": 1}),
     "pathfinder_rows": ([(90, 80), (40,), (40,), (0,), (40,), (4,), (0,)], {"row": 3, "rows": 40}),
 }
 """Kernels that leave the extents of some buffers to the caller."""
@@ -68,8 +77,7 @@ BANDS = {
 @pytest.mark.parametrize("name", FITTING | BANDS)
 def test_a_plan_names_only_what_there_is(name: str) -> None:
     shapes, scalars = (FITTING | BANDS)[name]
-    dtype = DType.I32 if name == "pathfinder_rows" else F4
-    plan = planned(name, *(view(shape, dtype) for shape in shapes), **scalars)
+    plan = planned(name, *views_of(name, shapes), **scalars)
     (source,) = (i for i in KERNELS[name].implementations if isinstance(i, OpenCLSource))
     assert plan.launches
     for launch in plan.launches:
@@ -90,11 +98,11 @@ def test_a_plan_names_only_what_there_is(name: str) -> None:
 @pytest.mark.parametrize("name", FITTING | BANDS)
 def test_a_plan_refuses_a_buffer_too_few_and_one_too_many(name: str) -> None:
     shapes, scalars = (FITTING | BANDS)[name]
-    dtype = DType.I32 if name == "pathfinder_rows" else F4
+    views = views_of(name, shapes)
     with pytest.raises(InvalidRequest, match=f"{len(shapes) - 1} buffers were given, expected {len(shapes)}"):
-        planned(name, *(view(shape, dtype) for shape in shapes[:-1]), **scalars)
+        planned(name, *views[:-1], **scalars)
     with pytest.raises(InvalidRequest, match=f"{len(shapes) + 1} buffers were given"):
-        planned(name, *(view(shape, dtype) for shape in [*shapes, (1,)]), **scalars)
+        planned(name, *views, view((1,)), **scalars)
 
 
 @pytest.mark.parametrize("name", [name for name, (shapes, _) in FITTING.items() if len(shapes) > 1])

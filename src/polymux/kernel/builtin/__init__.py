@@ -32,6 +32,7 @@ NAMES = (
     "gaussian_pivots",
     "gaussian_update",
     "pathfinder_rows",
+    "pair_forces",
     "random_uniform",
     "random_normal",
 )
