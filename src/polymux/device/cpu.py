@@ -26,7 +26,7 @@ from polymux.device.cpu_kernels import PreparedNative, PreparedPython
 from polymux.device.onnx_session import OnnxSessions, PreparedOnnx
 from polymux.device.own_memory import HostPages, host_memory_nbytes
 from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.protocol import Device, LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
 from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 from polymux.device.thread_team import ThreadTeam
@@ -90,6 +90,14 @@ class CpuDevice:
             raise InvalidRequest(f"{self._spec.id} works on host memory and has none of its own")
         self._pages.free(memory)
 
+    def host_bytes(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Its memory is the host's."""
+        return memory
+
+    def is_peer(self, other: Device) -> bool:
+        """Tell other cpus with memory of their own to be peers."""
+        return isinstance(other, CpuDevice) and other._pages is not None
+
     def forget(self, implementation: Implementation) -> None:
         """Drop what the streams keep for an implementation."""
         for stream in list(self._streams):
@@ -130,13 +138,21 @@ class CpuStream:
         """Let the calling thread run on the share's cores only."""
         bind_thread(self.cores)
 
-    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
-        """Copy from the host."""
-        np.copyto(memory[: host.nbytes], host)
+    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8], offset: int = 0) -> None:
+        """Copy from the host, without the interpreter's lock."""
+        np.copyto(memory[offset : offset + host.nbytes], host)
 
-    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
-        """Copy to the host."""
-        np.copyto(host, memory[: host.nbytes])
+    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8], offset: int = 0) -> None:
+        """Copy to the host, without the interpreter's lock."""
+        np.copyto(host, memory[offset : offset + host.nbytes])
+
+    def copy_peer(
+        self, memory: NDArray[np.uint8], peer: Device, source: NDArray[np.uint8], nbytes: int
+    ) -> None:
+        """Copy from another cpu's memory, without the interpreter's lock."""
+        if not isinstance(peer, CpuDevice):
+            raise InvalidRequest(f"{peer.spec.id} is no cpu and so no peer of {self._spec.id}")
+        np.copyto(memory[:nbytes], source[:nbytes])
 
     def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         """Load a kernel."""

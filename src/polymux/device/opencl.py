@@ -24,7 +24,7 @@ from polymux.device.opencl_kernels import OpenCLQueue, PreparedBinary, PreparedS
 from polymux.device.opencl_program import Programs
 from polymux.device.own_memory import CapacityAccount
 from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import LaunchError, Operand, OutOfMemory, Prepared, Scalars, Shapes
+from polymux.device.protocol import Device, LaunchError, Operand, OutOfMemory, Prepared, Scalars, Shapes
 
 
 class OpenCLDevice:
@@ -36,6 +36,8 @@ class OpenCLDevice:
     cl : module
         pyopencl.
     handle : pyopencl.Device
+    context : pyopencl.Context, optional
+        Shared with other devices of its driver, which are its peers then; one of its own if None.
 
     Raises
     ------
@@ -43,12 +45,12 @@ class OpenCLDevice:
         If the driver refuses a context.
     """
 
-    def __init__(self, spec: DeviceSpec, cl: Any, handle: Any) -> None:
+    def __init__(self, spec: DeviceSpec, cl: Any, handle: Any, context: Any = None) -> None:
         self._spec = spec
         self._cl = cl
         self._handle = handle
         with driver_errors(cl, f"{spec.id} cannot be opened"):
-            self._context = cl.Context([handle])
+            self._context = context or cl.Context([handle])
             self._zeroing = cl.CommandQueue(self._context, handle)
         self._zeroing_lock = threading.Lock()
         self._account = CapacityAccount(spec.id, spec.memory_nbytes)
@@ -105,6 +107,13 @@ class OpenCLDevice:
             raise ValueError(f"this is no live allocation of {self._spec.id}")
         memory.release()
         self._account.give(nbytes)
+
+    def host_bytes(self, memory: Any) -> None:
+        """Give none: what the host may read or write is the driver's to say, for each use."""
+
+    def is_peer(self, other: Device) -> bool:
+        """Tell whether the other one's buffers belong to the same context."""
+        return isinstance(other, OpenCLDevice) and other._context == self._context
 
     def forget(self, implementation: Implementation) -> None:
         """Drop what the streams keep for an implementation."""
@@ -171,15 +180,23 @@ class OpenCLStream:
     def bind_thread(self) -> None:
         """Do nothing: the driver's own threads do the work."""
 
-    def copy_in(self, memory: Any, host: NDArray[np.uint8]) -> None:
+    def copy_in(self, memory: Any, host: NDArray[np.uint8], offset: int = 0) -> None:
         """Copy from the host."""
         if host.nbytes:
-            self._copy(memory, host, f"{self._spec.id} cannot be written")
+            self._copy(memory, host, f"{self._spec.id} cannot be written", dst_offset=offset)
 
-    def copy_out(self, memory: Any, host: NDArray[np.uint8]) -> None:
+    def copy_out(self, memory: Any, host: NDArray[np.uint8], offset: int = 0) -> None:
         """Copy to the host."""
         if host.nbytes:
-            self._copy(host, memory, f"{self._spec.id} cannot be read")
+            self._copy(host, memory, f"{self._spec.id} cannot be read", src_offset=offset)
+
+    def copy_peer(self, memory: Any, peer: Device, source: Any, nbytes: int) -> None:
+        """Copy from a buffer of another device of the context."""
+        self._check_open()
+        cl, queue = self._queue.cl, self._queue.queue
+        if nbytes:
+            with driver_errors(cl, f"{self._spec.id} cannot copy from {peer.spec.id}"):
+                cl.enqueue_copy(queue, memory, source, byte_count=nbytes).wait()
 
     def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         """Make a kernel ready; programs are built when a task needs them."""
@@ -204,11 +221,11 @@ class OpenCLStream:
         if self._closed:
             raise Closed(f"a stream of {self._spec.id} is closed")
 
-    def _copy(self, target: Any, source: Any, doing: str) -> None:
+    def _copy(self, target: Any, source: Any, doing: str, **offset: int) -> None:
         self._check_open()
         cl = self._queue.cl
         with driver_errors(cl, doing):
-            cl.enqueue_copy(self._queue.queue, target, source, is_blocking=True)
+            cl.enqueue_copy(self._queue.queue, target, source, is_blocking=True, **offset)
 
     def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         if isinstance(implementation, OpenCLSource):

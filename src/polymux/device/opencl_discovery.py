@@ -56,10 +56,12 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     cl = import_pyopencl()
     listed, absent = list_devices(cl)
     chosen = _chosen(request, listed)
+    contexts = Contexts(cl, chosen)
     devices: list[OpenCLDevice] = []
     for item in chosen:
         try:
-            devices.append(_open(cl, item, request, surroundings.next_index + len(devices)))
+            index = surroundings.next_index + len(devices)
+            devices.append(_open(cl, item, request, index, contexts.of(item)))
         except (DeviceUnavailable, LaunchError) as error:
             absent.append(AbsentDevice(f"opencl: {item.label}", str(error)))
     if not devices:
@@ -146,7 +148,35 @@ def _chosen(request: DeviceRequest, listed: Sequence[Listed]) -> Sequence[Listed
     return listed[index : index + 1]
 
 
-def _open(cl: Any, item: Listed, request: DeviceRequest, index: int) -> OpenCLDevice:
+class Contexts:
+    """One context for all devices of a driver that are opened together, so that they copy from each other directly.
+
+    Parameters
+    ----------
+    cl : module
+        pyopencl.
+    chosen : sequence of Listed
+    """
+
+    def __init__(self, cl: Any, chosen: Sequence[Listed]) -> None:
+        self._cl = cl
+        self._chosen = chosen
+        self._made: dict[Any, Any] = {}
+
+    def of(self, item: Listed) -> Any:
+        """Return the context for a device; None: it is to have one of its own."""
+        handles = [other.handle for other in self._chosen if other.platform == item.platform]
+        if len(handles) < 2:
+            return None
+        if item.platform not in self._made:
+            try:
+                self._made[item.platform] = self._cl.Context(handles)
+            except self._cl.Error:  # one of them does not work: that is found out for each
+                self._made[item.platform] = None
+        return self._made[item.platform]
+
+
+def _open(cl: Any, item: Listed, request: DeviceRequest, index: int, context: Any) -> OpenCLDevice:
     handle = item.handle
     details = [f"{item.platform.name} {handle.driver_version}", handle.opencl_c_version.strip()]
     if item.platform.name == pocl.PLATFORM and not pocl.knows_cpu(handle):
@@ -169,4 +199,4 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int) -> OpenCLDe
         details="; ".join(details),
         shares=request.shares(units, streams),
     )
-    return OpenCLDevice(spec, cl, handle)
+    return OpenCLDevice(spec, cl, handle, context)

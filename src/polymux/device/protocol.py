@@ -113,12 +113,26 @@ class Stream(Protocol):
         """Make the calling thread the stream's: affinity, driver context. Called once, first."""
         ...
 
-    def copy_in(self, memory: Memory, host: NDArray[np.uint8]) -> None:
-        """Write the bytes of `host` to the beginning of `memory`."""
+    def copy_in(self, memory: Memory, host: NDArray[np.uint8], offset: int = 0) -> None:
+        """Write the bytes of `host` to `memory`, from byte `offset` on."""
         ...
 
-    def copy_out(self, memory: Memory, host: NDArray[np.uint8]) -> None:
-        """Read as many bytes as `host` has from the beginning of `memory`."""
+    def copy_out(self, memory: Memory, host: NDArray[np.uint8], offset: int = 0) -> None:
+        """Read as many bytes as `host` has from `memory`, from byte `offset` on."""
+        ...
+
+    def copy_peer(self, memory: Memory, peer: Device, source: Memory, nbytes: int) -> None:
+        """Copy the first bytes of a peer's memory to the beginning of `memory` of this stream's device.
+
+        Parameters
+        ----------
+        memory : Memory
+        peer : Device
+            One that `Device.is_peer` accepts.
+        source : Memory
+            Allocated there.
+        nbytes : int
+        """
         ...
 
     def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
@@ -183,6 +197,14 @@ class Device(Protocol):
 
     def free(self, memory: Memory) -> None:
         """Give a piece back; no stream may still be using it."""
+        ...
+
+    def host_bytes(self, memory: Memory) -> NDArray[np.uint8] | None:
+        """The bytes of a piece of its memory, where the host can address them as fast as its own; else None."""
+        ...
+
+    def is_peer(self, other: Device) -> bool:
+        """Whether the streams of this device copy straight from the other's memory (`Stream.copy_peer`)."""
         ...
 
     def forget(self, implementation: Implementation) -> None:

@@ -23,7 +23,7 @@ from polymux.core.status import TaskStatus
 from polymux.device.cores import allowed_cores
 from polymux.device.cpu import CpuDevice, CpuStream, cpu_apis
 from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.protocol import Device, LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
 from polymux.device.request import DeviceRequest
 from polymux.device.simulated_model import SimulatedModel, read_model
 from polymux.device.surroundings import Found, Surroundings
@@ -102,6 +102,18 @@ class SimulatedDevice:
         """Give it back."""
         self._host.free(memory)
 
+    def host_bytes(self, memory: NDArray[np.uint8]) -> None:
+        """Give none: like a card's, its memory is reached over its bus only."""
+
+    def is_peer(self, other: Device) -> bool:
+        """Tell other simulated devices to be peers, with the slower bus of the two between them."""
+        return isinstance(other, SimulatedDevice)
+
+    def reserve_copy_out(self, nbytes: int) -> int:
+        """Take the bus for a copy out of the device; returns when it ends, of the device's clock."""
+        duration_ns = self._model.transfer.duration_ns(nbytes)
+        return self._bus.reserve((_OUT_OF,), self._clock.now_ns(), duration_ns)
+
     def forget(self, implementation: Implementation) -> None:
         """Drop what the streams keep for an implementation."""
         for stream in list(self._streams):
@@ -145,16 +157,26 @@ class SimulatedStream:
         """Let the calling thread compute on the host's cores."""
         self._host.bind_thread()
 
-    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+    def copy_in(self, memory: NDArray[np.uint8], host: NDArray[np.uint8], offset: int = 0) -> None:
         """Copy from the host at the speed of the bus."""
         end_ns = self._reserve_copy(_INTO, host.nbytes)
-        self._host.copy_in(memory, host)
+        self._host.copy_in(memory, host, offset)
         self._clock.sleep_until(end_ns)
 
-    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8]) -> None:
+    def copy_out(self, memory: NDArray[np.uint8], host: NDArray[np.uint8], offset: int = 0) -> None:
         """Copy to the host at the speed of the bus."""
         end_ns = self._reserve_copy(_OUT_OF, host.nbytes)
-        self._host.copy_out(memory, host)
+        self._host.copy_out(memory, host, offset)
+        self._clock.sleep_until(end_ns)
+
+    def copy_peer(
+        self, memory: NDArray[np.uint8], peer: Device, source: NDArray[np.uint8], nbytes: int
+    ) -> None:
+        """Copy from another simulated device's memory at the speed of the slower bus."""
+        if not isinstance(peer, SimulatedDevice):
+            raise InvalidRequest(f"{peer.spec.id} is no simulated device and so no peer of one")
+        end_ns = max(self._reserve_copy(_INTO, nbytes), peer.reserve_copy_out(nbytes))
+        self._host.copy_in(memory, source[:nbytes])
         self._clock.sleep_until(end_ns)
 
     def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:

@@ -24,7 +24,7 @@ from polymux.segment import SegmentError, TaskRecord
 from polymux.server.arguments import Ref, check_buffers, check_scalars
 from polymux.server.kernels import BARRIER, FIRST_ID, TO_HOST, Isolated, Kernel
 from polymux.server.measurement import Measurements
-from polymux.server.placement import HOST, Lease, Want
+from polymux.server.placement import HOST, READ, WRITE, Lease, Want
 from polymux.server.placing import BufferChangedError, DoesNotFitError
 from polymux.server.residency import Residency
 from polymux.server.session import Session, TaskQueue
@@ -229,7 +229,10 @@ def run_reserved(execution: Execution, bound: BoundQueue, kernel_id: int, refs: 
         UNKNOWN_KERNEL for any other number.
     """
     if kernel_id == TO_HOST:
-        execution.bring(bound.queue.session, bound.queue, refs, HOST)
+        whole = [
+            (*ref[:2], READ | WRITE, *ref[3:]) for ref in refs
+        ]  # the client may write what it has at home
+        execution.bring(bound.queue.session, bound.queue, whole, HOST)
     elif kernel_id != BARRIER:
         raise LaunchError(TaskStatus.UNKNOWN_KERNEL, f"the number {kernel_id} is reserved and no kernel")
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from polymux.core.ids import DeviceId
+from polymux.server.placement import HOST
 from polymux.server.transfer import Transfer
 
 WEIGHT = 0.125
 """Of the newest measurement."""
+
+Way = tuple[int, int]
+"""From one location to another."""
 
 
 class Measurements:
@@ -14,8 +20,8 @@ class Measurements:
 
     def __init__(self) -> None:
         self._launch_ns: dict[tuple[DeviceId, int], float] = {}
-        self._ns_per_byte: dict[tuple[int, bool], float] = {}
-        self._copied_nbytes: dict[tuple[int, bool], int] = {}
+        self._ns_per_byte: dict[Way, float] = {}
+        self._copied_nbytes: dict[Way, int] = {}
 
     def launched(self, device: DeviceId, kernel_id: int, duration_ns: int) -> None:
         """Take the duration of one launch into account."""
@@ -32,19 +38,27 @@ class Measurements:
         """Take one copy into account."""
         if transfer.nbytes == 0:
             return
-        key = (transfer.location, transfer.into)
-        self._copied_nbytes[key] = self._copied_nbytes.get(key, 0) + transfer.nbytes
+        way = (transfer.source, transfer.target)
+        self._copied_nbytes[way] = self._copied_nbytes.get(way, 0) + transfer.nbytes
         newest = (transfer.end_ns - transfer.start_ns) / transfer.nbytes
-        mean = self._ns_per_byte.get(key)
-        self._ns_per_byte[key] = newest if mean is None else mean + WEIGHT * (newest - mean)
+        mean = self._ns_per_byte.get(way)
+        self._ns_per_byte[way] = newest if mean is None else mean + WEIGHT * (newest - mean)
 
     def copied_nbytes(self, location: int) -> tuple[int, int]:
         """Bytes copied into a device's memory and out of it so far."""
-        return self._copied_nbytes.get((location, True), 0), self._copied_nbytes.get((location, False), 0)
+        copied = list(self._copied_nbytes.items())
+        into = sum(nbytes for (_, target), nbytes in copied if target == location)
+        return into, sum(nbytes for (source, _), nbytes in copied if source == location)
 
     def ps_per_byte(self, location: int) -> tuple[int | None, int | None]:
-        """Mean cost of a copy into a device's memory and out of it, in picoseconds per byte; None: never measured."""
-        into, out = (self._ns_per_byte.get((location, direction)) for direction in (True, False))
+        """Mean cost of a copy into a device's memory and out of it, in picoseconds per byte; None: never measured.
+
+        Notes
+        -----
+        Copies from and to the host count; only where there was none, those from and to other devices.
+        """
+        into = self._cost((HOST, location)) or self._least(lambda way: way[1] == location)
+        out = self._cost((location, HOST)) or self._least(lambda way: way[0] == location)
         return (None if into is None else round(1000 * into), None if out is None else round(1000 * out))
 
     def gain_ns(self, kernel_id: int, here: DeviceId, there: DeviceId) -> int | None:
@@ -65,12 +79,18 @@ class Measurements:
         """
         total = 0.0
         for location, nbytes in nbytes_by_location.items():
-            legs = [] if location == to else [(location, False), (to, True)]
-            for leg in legs:
-                if leg[0] == 0:
-                    continue
-                cost = self._ns_per_byte.get(leg)
-                if cost is None:
+            cost = self._cost((location, to))
+            if cost is None:  # not directly so far: through the host
+                legs = self._cost((location, HOST)), self._cost((HOST, to))
+                if legs[0] is None or legs[1] is None:
                     return None
-                total += cost * nbytes
+                cost = legs[0] + legs[1]
+            total += cost * nbytes
         return round(total)
+
+    def _cost(self, way: Way) -> float | None:
+        """Nanoseconds per byte."""
+        return 0.0 if way[0] == way[1] else self._ns_per_byte.get(way)
+
+    def _least(self, chosen: Callable[[Way], bool]) -> float | None:
+        return min((cost for way, cost in list(self._ns_per_byte.items()) if chosen(way)), default=None)

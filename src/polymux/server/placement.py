@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -31,13 +32,16 @@ class HostMemory(Protocol):
 
 
 class Copier(Protocol):
-    """What copies between one device's memory and the host: a stream of that device."""
+    """What copies between one device's memory and others: a stream of that device."""
 
-    def copy_in(self, memory: Any, host: Bytes) -> None:
+    def copy_in(self, memory: Any, host: Bytes, offset: int = 0) -> None:
         """Copy host to device; complete on return."""
 
-    def copy_out(self, memory: Any, host: Bytes) -> None:
+    def copy_out(self, memory: Any, host: Bytes, offset: int = 0) -> None:
         """Copy device to host; complete on return."""
+
+    def copy_peer(self, memory: Any, peer: Any, source: Any, nbytes: int) -> None:
+        """Copy from the memory of a device that is a peer; complete on return."""
 
 
 class Allocator(Protocol):
@@ -48,6 +52,12 @@ class Allocator(Protocol):
 
     def free(self, memory: Any) -> None:
         """Give it back."""
+
+    def host_bytes(self, memory: Any) -> Bytes | None:
+        """Its bytes, where the host can address them."""
+
+    def is_peer(self, other: Any) -> bool:
+        """Whether this device's streams copy straight from the other one's memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,21 +104,84 @@ class Want:
 
 
 @dataclass(slots=True, eq=False)
-class Placement:
-    """One buffer that is, or was, away from home."""
+class Copy:
+    """Bytes of one memory that hold a buffer's content, or held it.
 
-    nbytes: int
-    homes: list[Home]
-    location: int = HOST
+    Notes
+    -----
+    The host's copy always exists. A device's that is stale keeps its memory, so that the buffer can come back without
+    allocating and touching it anew; it is the first to go when memory is short.
+    """
+
+    placement: Placement
+    location: int
     memory: Any = None
-    host_clean: bool = True
-    """Whether the host's bytes still equal the device's, so that going home costs no copy."""
+    valid: bool = False
     pins: int = 0
-    """Running tasks that use the device memory."""
-    moving: bool = False
-    shared: bool = False
-    queue: str = ""
-    """The queue that used it last."""
+    """Running tasks that use it, and copies under way that read it."""
+    busy: bool = False
+    """Whether it is being filled, or leaves."""
+    held_for: str = ""
+    """The queue that will need it soon: it is taken from that one only when a task would have to wait otherwise."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether its memory can be taken away."""
+        return not self.busy and self.pins == 0
+
+
+class Placement:
+    """One buffer that is, or was, away from home: where its content is valid (as in the MSI protocol).
+
+    Parameters
+    ----------
+    nbytes : int
+    homes : list of Home
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "copies",
+        "homes",
+        "host_reads",
+        "last",
+        "lent",
+        "nbytes",
+        "queue",
+        "read_by_copies",
+        "shared",
+        "told",
+        "transfers",
+        "version",
+        "writers",
+        "written_at",
+    )
+
+    def __init__(self, nbytes: int, homes: list[Home]) -> None:
+        self.nbytes = nbytes
+        self.homes = homes
+        itself: Placement = weakref.proxy(self)  # no cycle: what is forgotten gives its segment back at once
+        self.copies: dict[int, Copy] = {HOST: Copy(itself, HOST, valid=True)}
+        self.last = HOST
+        """Where it was used last."""
+        self.told = HOST
+        """What clients and workers believe of `where`."""
+        self.lent = HOST
+        """A device to which it is being copied ahead: tasks on the host must ask from then on."""
+        self.version = 0
+        """How often somebody began to write it."""
+        self.writers = 0
+        """Running tasks that write it, all at one place."""
+        self.written_at = HOST
+        self.transfers = 0
+        """Copies of it under way."""
+        self.read_by_copies = 0
+        """Those of them that must not see it change: all but the ones made ahead."""
+        self.host_reads = 0
+        """Tasks that read it on the host since a device had it."""
+        self.shared = False
+        self.queue = ""
+        """The queue that used it last."""
 
     @property
     def dead(self) -> bool:
@@ -118,27 +191,63 @@ class Placement:
     @property
     def busy(self) -> bool:
         """Whether a task or a copy uses it now."""
-        return self.moving or self.pins > 0
+        return self.transfers > 0 or any(copy.pins or copy.busy for copy in self.copies.values())
 
     @property
     def owner(self) -> str:
         """Who it belongs to, for people."""
         return self.homes[0].owner.name if self.homes else "an application that has ended"
 
+    @property
+    def where(self) -> int:
+        """The device that has the valid copy, the one that had it last of several; 0: only the host has it."""
+        if self.last != HOST and self._valid_at(self.last):
+            return self.last
+        found = next((at for at, copy in self.copies.items() if at != HOST and copy.valid), HOST)
+        return found or self.lent
 
-@dataclass(slots=True)
+    def is_sole(self, copy: Copy) -> bool:
+        """Whether no other copy is valid."""
+        return copy.valid and not any(other.valid for other in self.copies.values() if other is not copy)
+
+    def _valid_at(self, location: int) -> bool:
+        copy = self.copies.get(location)
+        return copy is not None and copy.valid
+
+
+@dataclass(slots=True, eq=False)
+class Fill:
+    """Bytes that have to come to a place."""
+
+    placement: Placement
+    want: Want
+    copy: Copy
+    """Where they are needed; without memory yet if that has to be allocated."""
+    source: Copy | None
+    """Where they are copied from; None: nothing is read there, memory is all that is needed."""
+    staged: bool = False
+    """Whether the copy may have to go through the host's bytes of the buffer."""
+    version: int = 0
+    """Of the content when the copy began."""
+
+
+@dataclass(slots=True, eq=False)
 class Plan:
     """What has to be done so that a task finds all of its buffers at one place."""
 
     location: int
-    pinned: list[Placement] = field(default_factory=list)
-    """At the place, or on their way there; in the order of the wants."""
-    outgoing: list[Placement] = field(default_factory=list)
-    """Leave their memory for the host: victims of spilling, and those that come from another device."""
-    incoming: list[tuple[Placement, Want]] = field(default_factory=list)
-    """Enter the place from the host."""
+    queue: str = ""
+    ahead: bool = False
+    """Whether no task waits for it: whoever writes a buffer meanwhile may, and the copy is then stale."""
+    leased: list[tuple[Placement, Want]] = field(default_factory=list)
+    """In the order of the wants."""
+    drops: list[Copy] = field(default_factory=list)
+    """Memory of the place that is taken away without a copy."""
+    spills: list[Copy] = field(default_factory=list)
+    """The only valid copies of buffers, which go to the host to make room."""
+    fills: list[Fill] = field(default_factory=list)
     reserved_nbytes: int = 0
-    """Memory of the place that is free and kept for the incoming ones."""
+    """Memory of the place that is free and kept for the fills."""
 
 
 @dataclass(slots=True)
@@ -155,7 +264,7 @@ class Lease:
         """Give the device memory of one of the leased buffers."""
         for placement, want in zip(self.placements, self.wants, strict=True):
             if want.home.slot == slot:
-                return placement.memory
+                return placement.copies[self.location].memory
         raise KeyError(slot)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from polymux.core.errors import PolymuxError
-from polymux.server.placement import HOST, Key, Placement, Plan, Want
+from polymux.server.placement import HOST, READ, WRITE, Copy, Fill, Key, Placement, Plan, Want
 
 
 class DoesNotFitError(PolymuxError):
@@ -33,44 +34,77 @@ class Store:
     name: str
     capacity_nbytes: int
     used_nbytes: int = 0
-    """Sum of the buffers that have memory here."""
+    """Sum of the buffers whose content is valid here."""
+    kept_nbytes: int = 0
+    """Memory of buffers whose content here is stale; given up as soon as somebody needs it."""
     reserved_nbytes: int = 0
     """Kept free for copies that are under way."""
-    residents: OrderedDict[int, Placement] = field(default_factory=OrderedDict)
-    """By identity, the least recently used first."""
+    valid: OrderedDict[int, Copy] = field(default_factory=OrderedDict)
+    """Copies whose content is valid, by identity, the least recently used first."""
+    stale: OrderedDict[int, Copy] = field(default_factory=OrderedDict)
+    """Copies that are memory and nothing else."""
 
     @property
     def free_nbytes(self) -> int:
-        """What a new plan may count on."""
-        return self.capacity_nbytes - self.used_nbytes - self.reserved_nbytes
+        """What a new plan may count on without taking anything away."""
+        return self.capacity_nbytes - self.used_nbytes - self.kept_nbytes - self.reserved_nbytes
+
+    def copies(self) -> Iterator[Copy]:
+        """All copies that have memory here, the first to make room first: stale ones, then by their last use."""
+        return chain(self.stale.values(), self.valid.values())
 
 
-def plan(
-    wants: Sequence[Want],
-    location: int,
-    placements: Mapping[Key, Placement],
-    stores: Mapping[int, Store],
-    evict_all: bool = False,
-) -> Plan | None:
-    """Decide what has to move.
+Route = Callable[[Copy, int], tuple[int, bool]]
+"""Of a copy to a place: its cost (less is better), and whether it may go through the host's bytes of the buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a plan is made from.
 
     Parameters
     ----------
-    wants : sequence of Want
-        Each buffer once, none with a stale generation.
-    location : int
-        Where they are needed.
     placements : mapping
         Known buffers; those that are missing are at home.
     stores : mapping of int to Store
         The devices' memories.
+    route : callable
+    """
+
+    placements: Mapping[Key, Placement]
+    stores: Mapping[int, Store]
+    route: Route
+
+
+def plan(
+    known: Known,
+    wants: Sequence[Want],
+    location: int,
+    queue: str = "",
+    *,
+    ahead: bool = False,
+    evict_all: bool = False,
+) -> Plan | None:
+    """Decide what has to be copied, and what has to make room.
+
+    Parameters
+    ----------
+    known : Known
+    wants : sequence of Want
+        Each buffer once, none with a stale generation.
+    location : int
+        Where they are needed.
+    queue : str
+        Whose tasks need them.
+    ahead : bool
+        For tasks that will run there later: nothing is waited for, and nothing taken that is held for a queue.
     evict_all : bool
-        Spill every idle buffer, because the driver refused memory that should be free.
+        Take away every idle copy, because the driver refused memory that should be free.
 
     Returns
     -------
     Plan or None
-        None: wait, a running task or a copy holds what is needed.
+        None: wait (or, ahead, let it be); a running task or a copy holds what is needed.
 
     Raises
     ------
@@ -80,48 +114,85 @@ def plan(
         When a want contradicts what is placed.
     """
     if location != HOST:
-        _check_fits(wants, stores[location])
-    result = Plan(location)
+        _check_fits(wants, known.stores[location])
+    result = Plan(location, queue, ahead)
     needed_nbytes = 0
     for want in wants:
-        placement = placements.get(want.home.key) or Placement(want.nbytes, [want.home])
+        placement = known.placements.get(want.home.key) or Placement(want.nbytes, [want.home])
         _check_unchanged(placement, want)
-        if placement.moving:
+        copy = placement.copies.get(location)
+        if _must_wait(placement, copy, want, location) or (ahead and placement.writers):
             return None
-        if placement.location != location:
-            if placement.pins:
-                return None
-            if placement.location != HOST:
-                result.outgoing.append(placement)
-            if location != HOST:
-                needed_nbytes += want.nbytes
-                result.incoming.append((placement, want))
-        result.pinned.append(placement)
-    if location != HOST:
-        victims = _victims(stores[location], needed_nbytes, result.pinned, evict_all)
-        if victims is None:
+        if copy is None:
+            copy = Copy(placement, location)
+        fill = Fill(placement, want, copy, None)
+        if want.access & READ and not copy.valid and not _find_source(fill, known.route):
             return None
-        result.outgoing.extend(victims)
-        result.reserved_nbytes = max(0, needed_nbytes - sum(victim.nbytes for victim in victims))
+        needs_memory = location != HOST and copy.memory is None
+        if needs_memory:
+            needed_nbytes += want.nbytes
+        if needs_memory or fill.source is not None:
+            result.fills.append(fill)
+        result.leased.append((placement, want))
+    if location != HOST and not _make_room(result, known.stores[location], needed_nbytes, evict_all):
+        return None
     return result
 
 
-def _victims(
-    store: Store, needed_nbytes: int, wanted: Sequence[Placement], evict_all: bool
-) -> list[Placement] | None:
-    missing_nbytes = needed_nbytes - store.free_nbytes
-    victims: list[Placement] = []
-    if missing_nbytes <= 0 and not evict_all:
-        return victims
-    keep = {id(placement) for placement in wanted}
-    for placement in store.residents.values():
-        if missing_nbytes <= 0 and not evict_all:
-            break
-        if placement.busy or id(placement) in keep:
+def _must_wait(placement: Placement, copy: Copy | None, want: Want, location: int) -> bool:
+    """Whether somebody's use of a buffer has to end first."""
+    if placement.writers and placement.written_at != location:
+        return True
+    if want.access & WRITE and placement.read_by_copies:
+        return True
+    if copy is None:
+        return False
+    return copy.busy or (not copy.valid and copy.pins > 0)  # those who use stale bytes still read them
+
+
+def _find_source(fill: Fill, route: Route) -> bool:
+    """Choose the best valid copy; False when none can be read now."""
+    host = fill.placement.copies[HOST]
+    best: int | None = None
+    for copy in fill.placement.copies.values():
+        if not copy.valid or copy.busy:
             continue
-        victims.append(placement)
-        missing_nbytes -= placement.nbytes
-    return victims if missing_nbytes <= 0 else None
+        cost, staged = route(copy, fill.copy.location)
+        if staged and not host.idle:
+            continue
+        if best is None or cost < best:
+            best, fill.source, fill.staged = cost, copy, staged
+    return best is not None
+
+
+def _make_room(result: Plan, store: Store, needed_nbytes: int, evict_all: bool) -> bool:
+    """Choose what makes room; False when too little of it is idle."""
+    missing_nbytes = needed_nbytes - store.free_nbytes
+    if missing_nbytes > 0 or evict_all:
+        keep = {id(placement) for placement, _ in result.leased}
+        for copy in chain(_not_held(store), () if result.ahead else _held(store)):
+            if missing_nbytes <= 0 and not evict_all:
+                break
+            if id(copy.placement) in keep or not copy.idle:
+                continue
+            if not copy.placement.is_sole(copy) or copy.placement.dead:
+                result.drops.append(copy)
+            elif copy.placement.copies[HOST].idle:
+                result.spills.append(copy)
+            else:
+                continue
+            missing_nbytes -= copy.placement.nbytes
+    spilled_nbytes = sum(copy.placement.nbytes for copy in result.spills)
+    result.reserved_nbytes = max(0, needed_nbytes - spilled_nbytes)
+    return missing_nbytes <= 0
+
+
+def _not_held(store: Store) -> Iterator[Copy]:
+    return (copy for copy in store.copies() if not copy.held_for)
+
+
+def _held(store: Store) -> Iterator[Copy]:
+    return (copy for copy in store.copies() if copy.held_for)
 
 
 def _check_unchanged(placement: Placement, want: Want) -> None:
@@ -153,8 +224,9 @@ def too_large(wants: Sequence[Want], store: Store) -> str:
 def holders(store: Store) -> str:
     """Say who holds how much of a device's memory."""
     held: dict[str, int] = {}
-    for placement in store.residents.values():
-        held[placement.owner] = held.get(placement.owner, 0) + placement.nbytes
+    for copy in store.copies():
+        if copy.valid or copy.pins:
+            held[copy.placement.owner] = held.get(copy.placement.owner, 0) + copy.placement.nbytes
     return (
         ", ".join(f"{size(nbytes)} is held by {owner}" for owner, nbytes in held.items()) or "nothing is held"
     )

@@ -1,26 +1,29 @@
-"""Which memory holds the one valid copy of every buffer: waits for it, moves it, spills, and says who has what.
+"""Which memories hold valid copies of every buffer: waits for them, makes them, spills, and says who has what.
 
 Notes
 -----
-A task takes all of its buffers at once or waits holding none, so waiting tasks cannot block each other; it waits
-only for tasks that run. Copies are made outside the lock, with the buffer marked as moving, by the thread that needs
-them: with its own stream into its device and out of it to make room; out of another device with that device's
-copier, a stream of its own that one thread at a time uses.
+A buffer may be valid at several places: a read elsewhere adds a copy, a write makes the others stale. A task takes
+all of its buffers at once or waits holding none, so waiting tasks cannot block each other; it waits only for tasks
+that run. Copies are made outside the lock, with the buffer marked, by the thread that needs them: with its own stream
+into its device and out of it to make room; out of another device with that device's copier, a stream of its own that
+one thread at a time uses.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from polymux.core.errors import Closed
-from polymux.server.ledger import Ledger, Usage
+from polymux.server import accounts
+from polymux.server.accounts import Usage
+from polymux.server.ledger import Ledger
 from polymux.server.placement import (
     HOST,
-    READ,
     Allocator,
     Copier,
+    Fill,
     Home,
     Key,
     Lease,
@@ -30,7 +33,7 @@ from polymux.server.placement import (
     merged,
 )
 from polymux.server.placing import DoesNotFitError, Store, too_large
-from polymux.server.transfer import DeviceMemory, Observer
+from polymux.server.transfer import DeviceMemory, Observer, Transfers
 
 PASSES = 32
 """How many younger tasks may overtake one that waits."""
@@ -56,17 +59,19 @@ class Residency:
     """
 
     def __init__(self, observe: Observer) -> None:
-        self._observe = observe
         self._changed = threading.Condition(threading.Lock())
-        self._devices: dict[int, DeviceMemory] = {}
-        self._ledger = Ledger(lambda location, memory: self._devices[location].device.free(memory))
+        self._transfers = Transfers(observe)
+        self._devices = self._transfers.devices
+        self._ledger = Ledger(
+            lambda location, memory: self._devices[location].device.free(memory), self._transfers.route
+        )
         self._waiters: list[_Waiter] = []
 
     def add_device(
         self, location: int, name: str, device: Allocator, copier: Copier, capacity_nbytes: int
     ) -> None:
         """Make a device's own memory known under a location of 1 or more."""
-        self._devices[location] = DeviceMemory(location, name, device, copier, self._observe)
+        self._devices[location] = DeviceMemory(location, name, device, copier)
         self._ledger.stores[location] = Store(name, capacity_nbytes)
 
     def acquire(
@@ -79,7 +84,8 @@ class Residency:
         location : int
             `HOST` or a device's.
         wants : sequence of Want
-            A buffer may occur several times.
+            A buffer may occur several times. What is only written is not copied. What is written is valid there
+            alone from now on; a client that may write a buffer at home has it brought with `WRITE`.
         queue : str
             Whose task it is.
         stream : Copier, optional
@@ -102,23 +108,98 @@ class Residency:
         wanted = merged(wants)
         evict_all = False
         while True:
-            chosen = self._choose(location, wanted, queue, evict_all)
+            chosen, done = self._choose(location, wanted, queue, evict_all)
             try:
-                return Lease(location, chosen.pinned, wanted, self._carry_out(chosen, stream))
+                moved_nbytes = 0 if done else self._carry_out(chosen, stream)
+                return Lease(location, [placement for placement, _ in chosen.leased], wanted, moved_nbytes)
             except MemoryError as error:
                 if evict_all:
-                    text = too_large(wanted, self._ledger.stores[location])
-                    raise DoesNotFitError(f"{text}; its driver said: {error}") from error
+                    raise self._refused(wanted, location, error) from error
                 evict_all = True
 
     def release(self, lease: Lease) -> None:
-        """End a lease: what the task may have written is the only valid copy now."""
+        """End a lease: its memory may be taken away from now on."""
         if lease.location == HOST:
             return
         with self._changed:
             for placement, want in zip(lease.placements, lease.wants, strict=True):
-                self._ledger.unpin(placement, want.access)
+                self._ledger.unpin(placement, lease.location, want.access)
             self._changed.notify_all()
+
+    # ---- ahead of tasks that will come ----
+
+    def lend(self, wants: Iterable[Want], location: int) -> None:
+        """Have tasks on the host ask before they use these buffers, as long as a copy to a device is to come.
+
+        A task on the host that began before may still write them. With `HOST` as the location nothing is to come.
+        """
+        with self._changed:
+            wanted = list(wants)
+            if location != HOST:
+                for want in wanted:
+                    self._ledger.know(want)
+            self._ledger.lend([want.home for want in wanted], location)
+
+    def bring_ahead(self, location: int, want: Want, queue: str) -> int | None:
+        """Let a place have a buffer, or memory for it, before the queue's tasks run there; waits for no task.
+
+        Parameters
+        ----------
+        location : int
+        want : Want
+            With `READ` its content is copied, and is valid there until somebody writes it elsewhere; with no access
+            there is memory for it.
+        queue : str
+            The memory is kept for it as long as no task has to wait for that.
+
+        Returns
+        -------
+        int or None
+            Bytes copied; None: a task or a copy uses what is needed, and nothing was done.
+
+        Raises
+        ------
+        DoesNotFitError
+            The device has no memory for it.
+        BufferChangedError, Closed
+            As `acquire`.
+        """
+        evict_all = False
+        while True:
+            with self._changed:
+                if want.home.owner.ended:
+                    raise Closed(f"{want.home.owner.name} has ended")
+                chosen = self._ledger.choose([want], location, queue, ahead=True, evict_all=evict_all)
+                if chosen is None or any(_is_unsafe(fill) for fill in chosen.fills):
+                    return None
+                self._ledger.mark(chosen)
+            try:
+                return self._carry_out(chosen, None)
+            except MemoryError as error:
+                if evict_all:
+                    raise self._refused([want], location, error) from error
+                evict_all = True
+
+    def has_memory(self, location: int, want: Want) -> bool:
+        """Whether a buffer has memory at a place."""
+        with self._changed:
+            placement = self._ledger.placements.get(want.home.key)
+            return placement is not None and want.home in placement.homes and location in placement.copies
+
+    def release_held(self, queue: str) -> None:
+        """Keep nothing for a queue any more; memory that holds nothing valid is given back."""
+        with self._changed:
+            self._ledger.release_held(queue)
+            self._changed.notify_all()
+
+    def excess(self, location: int, wants: Sequence[Want]) -> str | None:
+        """Say why one task's buffers can never be on a device together; None: they can."""
+        with self._changed:
+            store = self._ledger.stores[location]
+            fits = sum(want.nbytes for want in wants) <= store.capacity_nbytes
+            return None if fits else too_large(wants, store)
+
+    # ---- shared buffers ----
 
     def make_shared(self, home: Home, nbytes: int) -> None:
         """Remember a buffer even while it is at home, because others will have it as well."""
@@ -134,6 +215,8 @@ class Residency:
         """Say that `other` has the pages of the shared `home`: one buffer; False when that one is gone."""
         with self._changed:
             return self._ledger.join(home, other)
+
+    # ---- the end of buffers ----
 
     def forget(self, key: Key, generation: int) -> None:
         """Drop a buffer that its client has freed; device memory goes as soon as no task runs on it."""
@@ -161,10 +244,14 @@ class Residency:
             self._ledger.forget_session(owner.session)
             self._changed.notify_all()
 
+    # ---- accounts ----
+
     def usage(self) -> dict[int, Usage]:
         """Count the memory of every device with its own."""
         with self._changed:
-            return {location: self._ledger.usage(location) for location in self._ledger.stores}
+            for location in self._ledger.stores:
+                self._ledger.sweep(location)
+            return {location: accounts.usage(store) for location, store in self._ledger.stores.items()}
 
     def footprints(self) -> dict[str, dict[int, int]]:
         """Count the data of queues.
@@ -172,37 +259,45 @@ class Residency:
         Returns
         -------
         dict
-            Queue id -> location (0: host) -> bytes of the buffers that the queue used last. Buffers that have never
-            left the host are not known here.
+            Queue id -> location (0: host) -> bytes of the buffers that the queue used last, each counted where it
+            was used last. Buffers that have never left the host are not known here.
         """
         with self._changed:
-            return self._ledger.footprints()
+            return accounts.footprints(self._ledger.placements.values())
 
-    def _choose(self, location: int, wanted: list[Want], queue: str, evict_all: bool) -> Plan:
+    # ---- waiting and copying ----
+
+    def _choose(self, location: int, wanted: list[Want], queue: str, evict_all: bool) -> tuple[Plan, bool]:
+        """Wait until a plan is possible and begin it; True when nothing has to be copied and it has ended as well."""
         waiter = _Waiter(location, frozenset(want.home.key for want in wanted))
         with self._changed:
-            chosen = self._try(waiter, wanted, evict_all)
+            chosen = self._try(waiter, wanted, queue, evict_all)
             if chosen is None:
                 self._waiters.append(waiter)
                 try:
                     while chosen is None:
                         self._changed.wait()
-                        chosen = self._try(waiter, wanted, evict_all)
+                        chosen = self._try(waiter, wanted, queue, evict_all)
                 finally:
                     self._waiters.remove(waiter)
                     self._changed.notify_all()  # whoever is behind it may be able to go on
-            self._ledger.mark(chosen, queue)
-            return chosen
+            self._ledger.mark(chosen)
+            done = not (chosen.spills or chosen.fills)
+            if done:
+                self._ledger.end(chosen)
+            return chosen, done
 
-    def _try(self, waiter: _Waiter, wanted: list[Want], evict_all: bool) -> Plan | None:
+    def _try(self, waiter: _Waiter, wanted: list[Want], queue: str, evict_all: bool) -> Plan | None:
         for want in wanted:
             if want.home.owner.ended:
                 raise Closed(f"{want.home.owner.name} has ended")
-        place = self._waiters.index(waiter) if waiter in self._waiters else len(self._waiters)
-        elders = [elder for elder in self._waiters[:place] if elder.competes_with(waiter)]
-        if any(elder.passed >= PASSES for elder in elders):
-            return None
-        chosen = self._ledger.choose(wanted, waiter.location, evict_all)
+        elders: list[_Waiter] = []
+        if self._waiters:
+            place = self._waiters.index(waiter) if waiter in self._waiters else len(self._waiters)
+            elders = [elder for elder in self._waiters[:place] if elder.competes_with(waiter)]
+            if any(elder.passed >= PASSES for elder in elders):
+                return None
+        chosen = self._ledger.choose(wanted, waiter.location, queue, evict_all=evict_all)
         if chosen is not None:
             for elder in elders:
                 elder.passed += 1
@@ -212,19 +307,15 @@ class Residency:
         """Make the copies; on failure nothing stays marked or pinned."""
         moved_nbytes = 0
         try:
-            for placement in list(chosen.outgoing):
-                own = stream if placement.location == chosen.location else None
-                moved_nbytes += self._devices[placement.location].bring_out(placement, own)
+            for copy in list(chosen.spills):
+                host = copy.placement.copies[HOST]
+                self._transfers.fill(copy.placement, copy, host, None, stream)
+                moved_nbytes += copy.placement.nbytes
                 with self._changed:
-                    self._ledger.left(chosen, placement)
+                    self._ledger.spilled(chosen, copy)
                     self._changed.notify_all()
-            for placement, want in list(chosen.incoming):
-                read = bool(want.access & READ)
-                memory = self._devices[chosen.location].bring_in(placement, want, read, stream)
-                moved_nbytes += placement.nbytes if read else 0
-                with self._changed:
-                    self._ledger.entered(chosen, placement, memory)
-                    self._changed.notify_all()
+            for fill in list(chosen.fills):
+                moved_nbytes += self._fill(chosen, fill, stream)
         except BaseException:
             with self._changed:
                 self._ledger.abandon(chosen)
@@ -234,3 +325,31 @@ class Residency:
             self._ledger.end(chosen)
             self._changed.notify_all()
         return moved_nbytes
+
+    def _fill(self, chosen: Plan, fill: Fill, stream: Copier | None) -> int:
+        copy, placement = fill.copy, fill.placement
+        memory, fresh, through_host = copy.memory, False, False
+        if memory is None and copy.location != HOST:
+            memory, fresh = self._devices[copy.location].allocate(placement.nbytes), True
+        try:
+            if fill.source is not None:
+                own = stream if copy.location != HOST else None
+                through_host = self._transfers.fill(placement, fill.source, copy, memory, own)
+        except BaseException:
+            if fresh:
+                self._devices[copy.location].device.free(memory)
+            raise
+        with self._changed:
+            self._ledger.filled(chosen, fill, memory, through_host)
+            self._changed.notify_all()
+        return placement.nbytes if fill.source is not None else 0
+
+    def _refused(self, wanted: Sequence[Want], location: int, error: MemoryError) -> DoesNotFitError:
+        text = too_large(wanted, self._ledger.stores[location])
+        return DoesNotFitError(f"{text}; its driver said: {error}")
+
+
+def _is_unsafe(fill: Fill) -> bool:
+    """Whether a task on the host may be writing what would be copied ahead, since nobody has told it to ask."""
+    source = fill.source
+    return source is not None and source.location == HOST and fill.placement.where == HOST

@@ -12,8 +12,8 @@ from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
+from polymux.server.accounts import Usage
 from polymux.server.kernels import Kernel
-from polymux.server.ledger import Usage
 from polymux.server.parts import Parts
 from polymux.server.placement import HOST
 from polymux.server.session import Session, TaskQueue
@@ -76,6 +76,7 @@ def _device(
         "memory": spec.memory,
         "memory_nbytes": spec.memory_nbytes,
         "used_nbytes": usage[location].used_nbytes if location != HOST else 0,
+        "kept_nbytes": usage[location].kept_nbytes if location != HOST else 0,
         "units": spec.units,
         "apis": list(spec.apis),
         "partitionable": spec.partitionable,

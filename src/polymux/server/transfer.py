@@ -1,27 +1,41 @@
-"""Copies between a device's own memory and the segments, with the time that they took."""
+"""Copies between the memories of devices and the segments: which way, and the time that they took.
+
+A copy takes one leg where it can: between the host and a device, between devices one of which the host can address,
+or between peers. Otherwise it goes through the host's bytes of the buffer in chunks, out of one device while the chunk
+before enters the other.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from queue import SimpleQueue
 from time import monotonic_ns
 from typing import Any
 
+import numpy as np
+
 from polymux.segment import SegmentError
-from polymux.server.placement import Allocator, Copier, Placement, Want
+from polymux.server.placement import HOST, Allocator, Bytes, Copier, Copy, Placement
+
+CHUNK_NBYTES = 4 << 20
+"""What one device has given before the other begins to take it."""
+
+PEER, ONE_LEG, TWO_LEGS = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One copy between host and device.
+    """One copy between two memories.
 
     Parameters
     ----------
-    into : bool
-        Host to device; False: device to host.
-    location, device
-        Number and name of the device's memory.
+    source, target : int
+        Locations; 0 is the host.
+    source_name, target_name
+        "host", or the device's name.
     queue : str
         For whose task it was made.
     owner : str
@@ -31,95 +45,238 @@ class Transfer:
         CLOCK_MONOTONIC.
     """
 
-    into: bool
-    location: int
-    device: str
+    source: int
+    target: int
+    source_name: str
+    target_name: str
     queue: str
     owner: str
     nbytes: int
     start_ns: int
     end_ns: int
 
+    @property
+    def into(self) -> bool:
+        """Whether it went into a device."""
+        return self.target != HOST
+
+    @property
+    def device(self) -> str:
+        """The device that it went into, or the one that it came from."""
+        return self.target_name if self.into else self.source_name
+
 
 Observer = Callable[[Transfer], None]
 
 
 class DeviceMemory:
-    """One device's own memory: allocation, and a stream for copies that other devices' threads need.
+    """One device's own memory: allocation, and a stream for copies that other threads need.
 
     Notes
     -----
     The copier is a stream of its own. It is used by one thread at a time, not by one thread only.
     """
 
-    def __init__(
-        self, location: int, name: str, device: Allocator, copier: Copier, observe: Observer
-    ) -> None:
+    def __init__(self, location: int, name: str, device: Allocator, copier: Copier) -> None:
         self.location = location
         self.name = name
         self.device = device
+        self.addressable = False
+        """Whether the host can address it, as far as is known from what has been allocated."""
         self._copier = copier
         self._copying = threading.Lock()
-        self._observe = observe
 
-    def bring_in(self, placement: Placement, want: Want, read: bool, stream: Copier | None) -> Any:
-        """Allocate device memory and, when the task reads it, fill it from the host.
-
-        Raises
-        ------
-        MemoryError
-            The device refuses; nothing is allocated.
-        """
-        memory = self.device.allocate(placement.nbytes)
-        if not read:
-            return memory
-        try:
-            host = want.home.memory.view(want.home.offset, placement.nbytes)
-            self._timed(True, placement, lambda copier: copier.copy_in(memory, host), stream)
-        except BaseException:
-            self.device.free(memory)
-            raise
+    def allocate(self, nbytes: int) -> Any:
+        """Take memory; `MemoryError` when the device refuses."""
+        memory = self.device.allocate(nbytes)
+        self.addressable = self.device.host_bytes(memory) is not None
         return memory
 
-    def bring_out(self, placement: Placement, stream: Copier | None) -> int:
-        """Copy a buffer to the host unless the host's bytes are the same or nobody can see them.
+    @contextlib.contextmanager
+    def using(self, stream: Copier | None) -> Iterator[Copier]:
+        """Give the calling thread's own stream, or else the copier for as long as the ``with`` block lasts."""
+        if stream is not None:
+            yield stream
+            return
+        with self._copying:
+            yield self._copier
+
+
+class Transfers:
+    """All copies that are made; used by any thread.
+
+    Parameters
+    ----------
+    observe : callable
+        Told of every copy that was made, by the thread that made it.
+    """
+
+    def __init__(self, observe: Observer) -> None:
+        self.devices: dict[int, DeviceMemory] = {}
+        self._observe = observe
+
+    def route(self, source: Copy, location: int) -> tuple[int, bool]:
+        """Tell what a copy costs in legs, and whether it goes through the host's bytes; see `placing.Route`."""
+        if HOST in (source.location, location):
+            return ONE_LEG, False
+        giver, taker = self.devices[source.location], self.devices[location]
+        if taker.device.is_peer(giver.device):
+            return PEER, False
+        legs = ONE_LEG if giver.addressable or taker.addressable else TWO_LEGS
+        return legs, legs == TWO_LEGS
+
+    def fill(
+        self, placement: Placement, source: Copy, target: Copy, memory: Any, stream: Copier | None
+    ) -> bool:
+        """Copy a buffer's content from one place to another.
+
+        Parameters
+        ----------
+        placement : Placement
+        source, target : Copy
+        memory : Memory
+            The target's.
+        stream : Copier or None
+            The calling thread's own stream of the target's device, or of the source's when the target is the host.
 
         Returns
         -------
-        int
-            Bytes copied.
+        bool
+            Whether the host's bytes of the buffer are the same now.
         """
-        if placement.host_clean:
-            return 0
-        for home in list(placement.homes):
-            try:
-                home.memory.buffer(home.slot, home.generation)
-                host = home.memory.view(home.offset, placement.nbytes)
-            except SegmentError:
-                continue  # freed meanwhile: its bytes of the segment may be another buffer's by now
-            memory = placement.memory
-            self._timed(False, placement, lambda copier: copier.copy_out(memory, host), stream)  # noqa: B023
-            return placement.nbytes
-        return 0
+        with self._timed(placement, source.location, target.location) as told:
+            if source.location == HOST:
+                host = host_bytes(placement)
+                if host is not None:
+                    self._copy_in(target.location, memory, host, stream)
+                    told.append(host.nbytes)
+                return False
+            if target.location == HOST:
+                host = host_bytes(placement)
+                if host is not None:
+                    self._copy_out(source.location, source.memory, host, stream)
+                    told.append(host.nbytes)
+                return False
+            if self._copy_directly(placement.nbytes, source, target.location, memory, stream):
+                told.append(placement.nbytes)
+                return False
+        return self._copy_in_chunks(placement, source, target.location, memory, stream)
 
-    def _timed(
-        self, into: bool, placement: Placement, copy: Callable[[Copier], None], stream: Copier | None
-    ) -> None:
+    def _copy_directly(
+        self, nbytes: int, source: Copy, location: int, memory: Any, stream: Copier | None
+    ) -> bool:
+        """Copy in one leg between devices; False when there is no such way."""
+        giver, taker = self.devices[source.location], self.devices[location]
+        if taker.device.is_peer(giver.device):
+            with taker.using(stream) as copier:
+                copier.copy_peer(memory, giver.device, source.memory, nbytes)
+            return True
+        from_bytes = giver.device.host_bytes(source.memory)
+        if from_bytes is not None:
+            self._copy_in(location, memory, from_bytes[:nbytes], stream)
+            return True
+        to_bytes = taker.device.host_bytes(memory)
+        if to_bytes is not None:
+            self._copy_out(source.location, source.memory, to_bytes[:nbytes], None)
+            return True
+        return False
+
+    def _copy_in_chunks(
+        self, placement: Placement, source: Copy, location: int, memory: Any, stream: Copier | None
+    ) -> bool:
+        host = host_bytes(placement)
+        through_host = host is not None
+        if host is None:  # freed meanwhile: its bytes of the segment may be another buffer's by now
+            host = np.empty(placement.nbytes, np.uint8)
+        leaving = _Leaving(self, placement, source, host)
+        try:
+            with (
+                self._timed(placement, HOST, location) as told,
+                self.devices[location].using(stream) as copier,
+            ):
+                for begin, end in leaving.chunks():
+                    copier.copy_in(memory, host[begin:end], begin)
+                told.append(host.nbytes)
+        finally:
+            leaving.stop()
+        return through_host
+
+    def _copy_in(self, location: int, memory: Any, host: Bytes, stream: Copier | None) -> None:
+        with self.devices[location].using(stream) as copier:
+            copier.copy_in(memory, host)
+
+    def _copy_out(self, location: int, memory: Any, host: Bytes, stream: Copier | None) -> None:
+        with self.devices[location].using(stream) as copier:
+            copier.copy_out(memory, host)
+
+    @contextlib.contextmanager
+    def _timed(self, placement: Placement, source: int, target: int) -> Iterator[list[int]]:
+        """Report the copy whose bytes the ``with`` block puts into the list; none, when it puts none there."""
+        told: list[int] = []
         start_ns = monotonic_ns()
-        if stream is not None:
-            copy(stream)
-        else:
-            with self._copying:
-                copy(self._copier)
-        self._observe(
-            Transfer(
-                into,
-                self.location,
-                self.name,
-                placement.queue,
-                placement.owner,
-                placement.nbytes,
-                start_ns,
-                monotonic_ns(),
+        yield told
+        end_ns = monotonic_ns()
+        for nbytes in told:
+            names = self._name(source), self._name(target)
+            self._observe(
+                Transfer(source, target, *names, placement.queue, placement.owner, nbytes, start_ns, end_ns)
             )
-        )
+
+    def _name(self, location: int) -> str:
+        return "host" if location == HOST else self.devices[location].name
+
+
+class _Leaving:
+    """The first leg of a copy in chunks, in a thread of its own."""
+
+    def __init__(self, transfers: Transfers, placement: Placement, source: Copy, host: Bytes) -> None:
+        self._transfers = transfers
+        self._placement = placement
+        self._source = source
+        self._host = host
+        self._stopped = False
+        self._ready: SimpleQueue[tuple[int, int] | BaseException | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="polymux-copy-out", daemon=True)
+        self._thread.start()
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Give the ranges of bytes that have arrived, one after the other; raises what went wrong."""
+        while (item := self._ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def stop(self) -> None:
+        """Wait for its end, which comes early when nobody wants the rest."""
+        self._stopped = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        transfers, source, host = self._transfers, self._source, self._host
+        try:
+            with (
+                transfers._timed(self._placement, source.location, HOST) as told,
+                transfers.devices[source.location].using(None) as copier,
+            ):
+                for begin in range(0, host.nbytes, CHUNK_NBYTES):
+                    if self._stopped:
+                        return
+                    end = min(begin + CHUNK_NBYTES, host.nbytes)
+                    copier.copy_out(source.memory, host[begin:end], begin)
+                    self._ready.put((begin, end))
+                told.append(host.nbytes)
+        except BaseException as error:
+            self._ready.put(error)
+        finally:
+            self._ready.put(None)
+
+
+def host_bytes(placement: Placement) -> Bytes | None:
+    """Give the host's bytes of a buffer that lives; None: it was freed, and they may be another buffer's by now."""
+    for home in list(placement.homes):
+        try:
+            home.memory.buffer(home.slot, home.generation)
+            return home.memory.view(home.offset, placement.nbytes)
+        except SegmentError:
+            continue
+    return None

@@ -40,6 +40,9 @@ class FakeDevice:
     def __init__(self, capacity_nbytes: int) -> None:
         self.capacity_nbytes = capacity_nbytes
         self.live: dict[int, Bytes] = {}
+        self.addressable = False
+        self.peers: list[object] = []
+        self.allocations = 0
         self.refusals = 0
         self.failures = 0
 
@@ -53,19 +56,31 @@ class FakeDevice:
             raise MemoryError("the driver refuses")
         assert self.used_nbytes + nbytes <= self.capacity_nbytes, "the ledger let more in than fits"
         memory = np.zeros(nbytes, np.uint8)
+        self.allocations += 1
         self.live[id(memory)] = memory
         return memory
 
     def free(self, memory: Bytes) -> None:
         del self.live[id(memory)]
 
-    def copy_in(self, memory: Bytes, host: Bytes) -> None:
-        self._fail_if_asked()
-        memory[:] = host
+    def host_bytes(self, memory: Bytes) -> Bytes | None:
+        return memory if self.addressable else None
 
-    def copy_out(self, memory: Bytes, host: Bytes) -> None:
+    def is_peer(self, other: object) -> bool:
+        return other in self.peers
+
+    def copy_in(self, memory: Bytes, host: Bytes, offset: int = 0) -> None:
         self._fail_if_asked()
-        host[:] = memory
+        memory[offset : offset + host.nbytes] = host
+
+    def copy_out(self, memory: Bytes, host: Bytes, offset: int = 0) -> None:
+        self._fail_if_asked()
+        host[:] = memory[offset : offset + host.nbytes]
+
+    def copy_peer(self, memory: Bytes, peer: object, source: Bytes, nbytes: int) -> None:
+        self._fail_if_asked()
+        assert self.is_peer(peer)
+        memory[:nbytes] = source[:nbytes]
 
     def _fail_if_asked(self) -> None:
         if self.failures:

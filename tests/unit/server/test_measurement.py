@@ -10,7 +10,8 @@ CPU, FPGA = DeviceId("cpu:0"), DeviceId("opencl:0")
 
 
 def copy(location: int, into: bool, nbytes: int, duration_ns: int) -> Transfer:
-    return Transfer(into, location, "d", "q", "o", nbytes, 0, duration_ns)
+    ends = (0, location) if into else (location, 0)
+    return Transfer(*ends, "a", "b", "q", "o", nbytes, 0, duration_ns)
 
 
 def test_a_gain_is_known_only_when_both_devices_have_run_the_kernel() -> None:

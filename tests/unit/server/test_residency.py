@@ -1,14 +1,17 @@
-"""Where buffers are: one valid copy, spilling, waiting, errors that name sizes and owners."""
+"""Where buffers are: valid copies, spilling, waiting, errors that name sizes and owners."""
 
 from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
 from polymux.core.errors import Closed
+from polymux.server.ledger import HOST_READS
 from polymux.server.placement import READ, WRITE
 from polymux.server.placing import BufferChangedError, DoesNotFitError
+from polymux.server.transfer import CHUNK_NBYTES
 from tests.unit.server.fakes import Application, Machine
 
 HOST = 0
@@ -26,6 +29,16 @@ def run(machine: Machine, location: int, app: Application, slot: int, value: int
     return seen
 
 
+def go_home(machine: Machine, app: Application, slot: int) -> None:
+    """Bring a buffer home for a client, which may write it."""
+    machine.residency.acquire(HOST, [app.want(slot, READ | WRITE)])
+
+
+def ways(machine: Machine) -> list[tuple[int, int]]:
+    """From where to where copies went."""
+    return [(transfer.source, transfer.target) for transfer in machine.transfers]
+
+
 def test_a_buffer_that_is_written_on_a_device_is_read_at_home_and_elsewhere() -> None:
     machine, app = Machine(100, 100), Application(1, [10])
     app.content(0)[:] = 1
@@ -34,23 +47,135 @@ def test_a_buffer_that_is_written_on_a_device_is_read_at_home_and_elsewhere() ->
     assert run(machine, 2, app, 0, value=3) == 2
     assert app.location(0) == 2
     assert run(machine, HOST, app, 0) == 3
+    assert app.location(0) == 2  # the client has to ask before it writes: the device's copy is as good
+    go_home(machine, app, 0)
     assert app.location(0) == HOST
 
 
-def test_memory_is_taken_only_when_a_task_needs_it_and_given_back_when_the_buffer_goes_home() -> None:
+def test_memory_is_taken_only_when_a_task_needs_it_and_kept_for_the_next_time() -> None:
     machine, app = Machine(100), Application(1, [10])
     assert machine.devices[1].used_nbytes == 0
     run(machine, 1, app, 0)
-    assert machine.devices[1].used_nbytes == 10
-    run(machine, HOST, app, 0)
-    assert machine.devices[1].used_nbytes == 0
+    go_home(machine, app, 0)
+    usage = machine.residency.usage()[1]
+    assert (usage.used_nbytes, usage.kept_nbytes, machine.devices[1].used_nbytes) == (0, 10, 10)
+    run(machine, 1, app, 0)
+    usage = machine.residency.usage()[1]
+    assert (usage.used_nbytes, usage.kept_nbytes, machine.devices[1].used_nbytes) == (10, 0, 10)
+
+
+def test_going_to_and_fro_allocates_once_and_copies_what_is_stale_only() -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    for turn in range(10):
+        assert run(machine, 1, app, 0, value=2 * turn + 1) == 2 * turn
+        assert run(machine, 2, app, 0, value=2 * turn + 2) == 2 * turn + 1
+    assert [device.allocations for device in machine.devices.values()] == [1, 1]
+    assert machine.residency.usage()[1].kept_nbytes == 10
 
 
 def test_going_home_unmodified_costs_no_copy() -> None:
     machine, app = Machine(100), Application(1, [10])
     run(machine, 1, app, 0)
-    run(machine, HOST, app, 0)
-    assert [transfer.into for transfer in machine.transfers] == [True]
+    go_home(machine, app, 0)
+    assert ways(machine) == [(HOST, 1)]
+
+
+def test_what_is_read_at_several_places_is_copied_once_to_each() -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    app.content(0)[:] = 4
+    for _ in range(5):
+        for location in (1, 2, HOST):
+            assert run(machine, location, app, 0) == 4
+    assert sorted(ways(machine)) == [(HOST, 1), (HOST, 2)]
+    assert [machine.residency.usage()[at].used_nbytes for at in (1, 2)] == [10, 10]
+
+
+def test_a_write_makes_all_other_copies_stale() -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    for location in (1, 2, HOST):
+        run(machine, location, app, 0)
+    run(machine, 2, app, 0, value=5)
+    assert [machine.residency.usage()[at].used_nbytes for at in (1, 2)] == [0, 10]
+    assert run(machine, 1, app, 0) == 5
+    assert run(machine, HOST, app, 0) == 5
+
+
+def test_a_buffer_that_only_the_host_reads_any_more_is_the_hosts_alone() -> None:
+    machine, app = Machine(100), Application(1, [10])
+    run(machine, 1, app, 0, value=3)
+    for _ in range(HOST_READS):
+        assert app.location(0) == 1
+        assert run(machine, HOST, app, 0) == 3
+    assert app.location(0) == HOST
+    assert len(machine.transfers) == 2
+
+
+def test_two_tasks_read_a_buffer_on_two_devices_at_the_same_time() -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    first = machine.residency.acquire(1, [app.want(0)])
+    second = machine.residency.acquire(2, [app.want(0)])
+    machine.residency.release(first)
+    machine.residency.release(second)
+
+
+def test_memory_of_a_reader_is_not_written_before_it_has_ended() -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    reading = machine.residency.acquire(1, [app.want(0)])
+    run(machine, 2, app, 0, value=6)  # the copy at 1 is stale, and still being read
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(run(machine, 1, app, 0)))
+    thread.start()
+    while not machine.residency._waiters:
+        pass
+    assert reading.memory(0)[0] == 0
+    machine.residency.release(reading)
+    thread.join(10)
+    assert seen == [6]
+
+
+def test_devices_copy_from_each_other_where_one_can_be_addressed_or_both_are_peers() -> None:
+    for addressable, peers in ((1, False), (2, False), (0, True)):
+        machine, app = Machine(100, 100), Application(1, [10])
+        if addressable:
+            machine.devices[addressable].addressable = True
+        if peers:
+            machine.devices[2].peers = [machine.devices[1]]
+        run(machine, 2, app, 0)  # what can be addressed is known from the first allocation on
+        run(machine, 1, app, 0, value=8)
+        assert run(machine, 2, app, 0, value=9) == 8
+        assert ways(machine)[-1] == (1, 2)
+        assert app.content(0)[0] == 0  # the host's bytes were not needed
+        assert run(machine, HOST, app, 0) == 9
+
+
+def test_other_devices_copy_through_the_host_which_has_the_content_then() -> None:
+    sizes = [3 * CHUNK_NBYTES + 17]
+    machine, app = Machine(2 * sizes[0], 2 * sizes[0]), Application(1, sizes)
+    lease = machine.residency.acquire(1, [app.want(0, WRITE)])
+    content = np.random.default_rng(1).integers(0, 256, sizes[0], dtype=np.uint8)
+    lease.memory(0)[:] = content
+    machine.residency.release(lease)
+    lease = machine.residency.acquire(2, [app.want(0)])
+    assert np.array_equal(lease.memory(0), content)
+    machine.residency.release(lease)
+    assert sorted(ways(machine)) == [(HOST, 2), (1, HOST)]
+    machine.residency.acquire(HOST, [app.want(0)])
+    assert np.array_equal(app.content(0), content)
+    assert len(machine.transfers) == 2
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_copy_through_the_host_that_fails_on_either_side_leaves_the_content_where_it_was(
+    failing: int,
+) -> None:
+    sizes = [3 * CHUNK_NBYTES]
+    machine, app = Machine(sizes[0], sizes[0]), Application(1, sizes)
+    run(machine, 1, app, 0, value=7)
+    machine.devices[failing].failures = 1
+    with pytest.raises(OSError, match="the driver fails"):
+        run(machine, 2, app, 0)
+    assert machine.devices[2].used_nbytes == 0
+    assert run(machine, 2, app, 0) == 7
 
 
 def test_what_a_task_only_writes_is_not_copied_in() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from polymux.server.placement import READ, WRITE, Lease
+from polymux.server.placement import READ, WRITE, Lease, Placement
 from polymux.server.placing import DoesNotFitError
 from tests.unit.server.fakes import Application, Machine
 
@@ -25,6 +25,13 @@ class ResidencyModel(RuleBasedStateMachine):
         self.content = [[0] * len(SIZES) for _ in self.apps]
         self.leases: list[tuple[int, int, list[int], Lease]] = []
         self.next_value = 1
+
+    @initialize(addressable=st.integers(0, len(CAPACITIES)), peers=st.booleans())
+    def choose_ways(self, addressable: int, peers: bool) -> None:
+        if addressable:
+            self.machine.devices[addressable].addressable = True
+        if peers:
+            self.machine.devices[2].peers = [self.machine.devices[1]]
 
     @rule(
         app=st.integers(0, 1),
@@ -57,6 +64,37 @@ class ResidencyModel(RuleBasedStateMachine):
             if access & WRITE:
                 bytes_there[:] = self.content[app][slot] = self._value()
 
+    @rule(
+        app=st.integers(0, 1),
+        location=st.integers(0, len(CAPACITIES)),
+        slot=st.integers(0, len(SIZES) - 1),
+        access=st.sampled_from([0, READ]),
+        lent=st.booleans(),
+        failures=st.sampled_from([0, 0, 0, 1]),
+        refusals=st.sampled_from([0, 0, 1, 2]),
+    )
+    def bring_ahead(
+        self, app: int, location: int, slot: int, access: int, lent: bool, failures: int, refusals: int
+    ) -> None:
+        want = self.apps[app].want(slot, access)
+        residency = self.machine.residency
+        for device in self.machine.devices.values():
+            device.failures, device.refusals = failures, refusals
+        try:
+            if lent:
+                residency.lend([want], location)
+            residency.bring_ahead(location, want, "q")
+        except (DoesNotFitError, OSError):
+            pass
+        finally:
+            residency.lend([want], 0)
+            for device in self.machine.devices.values():
+                device.failures = device.refusals = 0
+
+    @rule()
+    def hold_nothing_any_more(self) -> None:
+        self.machine.residency.release_held("q")
+
     @rule(index=st.integers(0, 20))
     def end_task(self, index: int) -> None:
         if self.leases:
@@ -84,37 +122,61 @@ class ResidencyModel(RuleBasedStateMachine):
         self.next_session += 1
 
     @invariant()
-    def counters_equal_the_sum_of_live_buffers(self) -> None:
+    def counters_equal_the_sums_of_what_is_there(self) -> None:
         ledger = self.machine.residency._ledger
         for location, device in self.machine.devices.items():
             store = ledger.stores[location]
-            assert store.used_nbytes == device.used_nbytes
-            assert store.used_nbytes == sum(p.nbytes for p in store.residents.values())
+            assert store.used_nbytes == sum(copy.placement.nbytes for copy in store.valid.values())
+            assert store.kept_nbytes == sum(copy.placement.nbytes for copy in store.stale.values())
+            assert store.used_nbytes + store.kept_nbytes == device.used_nbytes <= store.capacity_nbytes
             assert store.reserved_nbytes == 0
-            assert store.used_nbytes <= store.capacity_nbytes
 
     @invariant()
     def nothing_is_marked_between_steps(self) -> None:
-        ledger = self.machine.residency._ledger
+        copies = [copy for placement in self._placements() for copy in placement.copies.values()]
         pinned = sum(len(lease.placements) for _, location, _, lease in self.leases if location != 0)
-        distinct = {id(p): p for p in ledger.placements.values()}
-        dead = {id(p): p for store in ledger.stores.values() for p in store.residents.values()}
-        everything = (distinct | dead).values()
-        assert not any(p.moving for p in everything)
-        assert sum(p.pins for p in everything) == pinned
+        assert not any(copy.busy for copy in copies)
+        assert sum(copy.pins for copy in copies) == pinned
+        assert not any(p.transfers or p.read_by_copies or p.lent for p in self._placements())
+        writing = sum(
+            bool(want.access & WRITE) for _, at, _, lease in self.leases for want in lease.wants if at != 0
+        )
+        assert sum(p.writers for p in self._placements()) == writing
 
     @invariant()
     def the_mirrored_locations_are_true(self) -> None:
         for placement in self.machine.residency._ledger.placements.values():
             for home in placement.homes:
-                assert home.memory.locations[home.slot, home.generation] == placement.location  # type: ignore[attr-defined]
+                told = home.memory.locations.get((home.slot, home.generation), 0)  # type: ignore[attr-defined]
+                assert told == placement.where
+                away = any(copy.valid for at, copy in placement.copies.items() if at != 0)
+                assert (told != 0) == away
+
+    @invariant()
+    def every_valid_copy_has_the_content(self) -> None:
+        for app, content in zip(self.apps, self.content, strict=True):
+            for slot, value in enumerate(content):
+                placement = self.machine.residency._ledger.placements.get(app.home(slot).key)
+                if placement is None:
+                    assert set(app.content(slot).tolist()) == {value}
+                elif app.home(slot) in placement.homes:
+                    assert any(copy.valid for copy in placement.copies.values())
+                    for at, copy in placement.copies.items():
+                        if copy.valid:
+                            assert set((app.content(slot) if at == 0 else copy.memory).tolist()) == {value}
+
+    def _placements(self) -> list[Placement]:
+        ledger = self.machine.residency._ledger
+        everything = list(ledger.placements.values())
+        everything += [copy.placement for store in ledger.stores.values() for copy in store.copies()]
+        return list({id(placement): placement for placement in everything}.values())
 
     def _would_wait(self, app: int, location: int, slots: list[int]) -> bool:
         """Whether a task would have to wait for one of the leases that this single thread holds."""
         residency = self.machine.residency
         wants = {slot: self.apps[app].want(slot) for slot in slots}
         for evict_all in (False, True):  # a refusal makes it plan a second time
-            if residency._ledger.choose(list(wants.values()), location, evict_all) is None:
+            if residency._ledger.choose(list(wants.values()), location, evict_all=evict_all) is None:
                 return True
         return False
 
