@@ -37,6 +37,8 @@ from polymux.server.transfer import DeviceMemory, Observer, Transfers
 
 PASSES = 32
 """How many younger tasks may overtake one that waits."""
+SWEPT_FOR_USAGE = 256
+"""Stale copies of each memory that are looked at, whether their buffers still live, before it is counted."""
 
 
 @dataclass(slots=True, eq=False)
@@ -250,7 +252,7 @@ class Residency:
         """Count the memory of every device with its own."""
         with self._changed:
             for location in self._ledger.stores:
-                self._ledger.sweep(location)
+                self._ledger.sweep(location, SWEPT_FOR_USAGE)
             return {location: accounts.usage(store) for location, store in self._ledger.stores.items()}
 
     def footprints(self) -> dict[str, dict[int, int]]:
