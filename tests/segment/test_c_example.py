@@ -21,9 +21,13 @@ def flags(*options: str) -> list[str]:
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
 
-def run(program: Path, server: ServerProcess) -> subprocess.CompletedProcess[str]:
+def run(program: Path, server: ServerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(program), str(server.socket)], capture_output=True, text=True, check=False, timeout=60
+        [str(program), str(server.socket), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
 
@@ -31,7 +35,7 @@ def run(program: Path, server: ServerProcess) -> subprocess.CompletedProcess[str
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The examples, built by their own Makefile in a folder of their own."""
     folder = tmp_path_factory.mktemp("examples") / "c"
-    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("*.so", "saxpy", "heat"))
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("*.so", "saxpy", "heat", "gaussian"))
     subprocess.run(
         ["make", f"PYTHON={sys.executable}", "CFLAGS=-O2 -Wall -Wextra -Wpedantic -Werror"],
         cwd=folder,
@@ -94,6 +98,41 @@ def test_heat_runs_the_kernel_of_its_own_library(built: Path, server: ServerProc
     done = run(built / "heat", server)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("heat: 500 steps of a 512 x 512 plate, largest error ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "1000 equations over 2 queues"),
+        (("1",), "1 equations over 1 queue,"),
+        (("333", "1"), "333 equations over 1 queue,"),
+        (("700", "5"), "700 equations over 5 queues"),
+    ],
+)
+def test_gaussian_solves_over_several_queues_and_shares_the_result(
+    built: Path, server: ServerProcess, arguments: tuple[str, ...], words: str
+) -> None:
+    done = run(built / "gaussian", server, *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    solved, shared = done.stdout.splitlines()
+    assert words in solved
+    assert shared.rpartition(" ")[2] == solved.rpartition(" ")[2]
+
+
+def test_gaussian_runs_on_opencl_as_well(built: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyopencl")
+    with ServerProcess(tmp_path, "--device", "opencl") as server:
+        done = run(built / "gaussian", server, "500", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("0",), ("many",), ("10", "17"), ("10", "")])
+def test_gaussian_refuses_numbers_that_cannot_be(
+    built: Path, server: ServerProcess, arguments: tuple[str, ...]
+) -> None:
+    done = run(built / "gaussian", server, *arguments)
+    assert done.returncode == 2
+    assert "give a whole number from 1 to" in done.stderr
 
 
 def test_the_server_is_empty_after_the_examples(built: Path, server: ServerProcess) -> None:
