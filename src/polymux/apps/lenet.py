@@ -13,7 +13,7 @@ K. Chellapilla, S. Puri, P. Simard, "High performance convolutional neural netwo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,8 @@ class LeNet:
         float32 or float64.
     placement : Placement, optional
         For a task queue that may migrate; without one the tasks name no device.
+    parameters : dict of str to buffer, optional
+        Those of another network, which is to be trained with other images at the same time.
 
     Attributes
     ----------
@@ -115,13 +117,15 @@ class LeNet:
         seed: int = 0,
         dtype: npt.DTypeLike = np.float32,
         placement: Placement | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.batch, self.extents = batch, extents
         self.migrations = 0
         self._lane, self._placement, self._unrolling = lane, placement, False
         self._dtype = np.dtype(dtype)
         first = initial_weights(extents, seed)
-        self.parameters = {name: lane.array(array.astype(dtype)) for name, array in first.items()}
+        own = parameters or {name: lane.array(array.astype(dtype)) for name, array in first.items()}
+        self.parameters = dict(own)
         self.gradients = {name: lane.empty(array.shape, dtype) for name, array in first.items()}
         self._momenta = {name: lane.array(np.zeros(array.shape, dtype)) for name, array in first.items()}
         side, channels = extents.side, 1
@@ -138,34 +142,40 @@ class LeNet:
             for layer in self._convolutions
         ]
 
-    def forward(self, images: Any) -> Any:
-        """Submit what computes the scores of a batch.
+    def unroll(self, images: Any) -> None:
+        """Submit what prepares a batch for `forward`; it needs no weights, so it can be done ahead.
 
         Parameters
         ----------
         images : buffer
             (batch, 1, side, side).
+        """
+        first = self._convolutions[0]
+        self._unroll("im2col", [images], [first.columns], **first.window)
+        if self._unrolling:
+            self._do(
+                "noop", [], []
+            )  # so that the queue comes back at once, before there are other tasks for it
+
+    def forward(self) -> Any:
+        """Submit what computes the scores of the batch that `unroll` was given last.
 
         Returns
         -------
         buffer
             (batch, classes), the same one every time.
         """
-        x = images
-        for layer in self._convolutions:
-            self._unroll("im2col", [x], [layer.columns], **layer.window)
-            self._do("gemm_batch", [layer.weight, layer.columns], [layer.y])
-            self._do("max_pool", [layer.y], [layer.pooled, layer.taps], **POOL)
-            # The bias is the same for all that a maximum is taken of, so it may as well be added to the maximum.
-            self._do("bias_add", [layer.pooled, layer.bias], [layer.pooled])
-            x = layer.pooled
-        self._dense("dense1", x, self._hidden)
+        first, second = self._convolutions
+        self._convolve(first)
+        self._unroll("im2col", [first.pooled], [second.columns], **second.window)
+        self._convolve(second)
+        self._dense("dense1", second.pooled, self._hidden)
         self._do("relu", [self._hidden], [self._hidden])
         self._dense("dense2", self._hidden, self._scores)
         return self._scores
 
-    def backward(self, labels: Any, loss: Any) -> None:
-        """Submit what computes the loss of the batch that `forward` was given last, and all gradients.
+    def backward(self, labels: Any, loss: Any) -> object:
+        """Submit what computes the loss of `forward`'s batch, and all gradients.
 
         Parameters
         ----------
@@ -173,6 +183,11 @@ class LeNet:
             int32, (batch,).
         loss : buffer
             (batch,); of each image.
+
+        Returns
+        -------
+        object
+            What the lane returned for the last task.
         """
         second = self._convolutions[1]
         self._do("softmax_cross_entropy", [self._scores, labels], [loss, self._dscores])
@@ -183,17 +198,30 @@ class LeNet:
         # The columns are not needed any more: their gradient takes their place.
         self._do("gemm_batch", [second.weight, self._dy[1]], [second.columns], transpose_a=True)
         self._unroll("col2im", [second.columns], [self._dpooled[0]], **second.window)
-        self._convolution_gradient(0)
+        return self._convolution_gradient(0)
 
-    def update(self, rate: float, momentum: float = 0.0) -> None:
-        """Submit a step of gradient descent: velocity = momentum * velocity + gradient, weight -= rate * velocity."""
+    def add_gradients(self, other: LeNet) -> None:
+        """Submit what adds the gradients of another network with the same parameters; its lane has to be done."""
+        for name, mine in self.gradients.items():
+            self._do("saxpy", [other.gradients[name], mine], [mine], a=1.0)
+
+    def update(self, rate: float, momentum: float = 0.0) -> object:
+        """Submit a step of gradient descent: velocity = momentum * velocity + gradient, weight -= rate * velocity.
+
+        Returns
+        -------
+        object
+            What the lane returned for the last task.
+        """
+        last: object = None
         for name, weight in self.parameters.items():
             step = self.gradients[name]
             if momentum:
                 velocity = self._momenta[name]
                 self._do("saxpy", [velocity, step], [velocity], a=momentum)
                 step = velocity
-            self._do("saxpy", [step, weight], [weight], a=-rate)
+            last = self._do("saxpy", [step, weight], [weight], a=-rate)
+        return last
 
     def weights(self) -> dict[str, Array]:
         """Wait and copy the present weights."""
@@ -214,7 +242,13 @@ class LeNet:
             {"kernel_h": kernel, "kernel_w": kernel},
         )
 
-    def _convolution_gradient(self, at: int) -> None:
+    def _convolve(self, layer: _Convolution) -> None:
+        self._do("gemm_batch", [layer.weight, layer.columns], [layer.y])
+        self._do("max_pool", [layer.y], [layer.pooled, layer.taps], **POOL)
+        # The bias is the same for all that a maximum is taken of, so it may as well be added to the maximum.
+        self._do("bias_add", [layer.pooled, layer.bias], [layer.pooled])
+
+    def _convolution_gradient(self, at: int) -> object:
         layer, dy, dpooled = self._convolutions[at], self._dy[at], self._dpooled[at]
         name = f"conv{at + 1}"
         images, lines = self._sums[at]
@@ -222,7 +256,9 @@ class LeNet:
         self._do("reduce", [images], [lines])
         self._do("reduce", [lines], [self.gradients[f"{name}.bias"]])
         self._do("max_pool_gradient", [dpooled, layer.taps], [dy], **POOL)
-        self._do("gemm_batch", [dy, layer.columns], [self.gradients[f"{name}.weight"]], transpose_b=True)
+        return self._do(
+            "gemm_batch", [dy, layer.columns], [self.gradients[f"{name}.weight"]], transpose_b=True
+        )
 
     def _dense(self, name: str, x: Any, y: Any) -> None:
         self._do("gemm", [x, self.parameters[f"{name}.weight"]], [y], transpose_b=True)
@@ -235,14 +271,13 @@ class LeNet:
 
     # ---- tasks and buffers ----
 
-    def _do(self, kernel: str, inputs: Sequence[Any], outputs: Sequence[Any], **scalars: Any) -> None:
+    def _do(self, kernel: str, inputs: Sequence[Any], outputs: Sequence[Any], **scalars: Any) -> object:
         if self._unrolling:
             assert self._placement is not None, "only then it is elsewhere"
             self._unrolling = False
             self.migrations += 1
-            self._lane.submit(kernel, inputs, outputs, device=self._placement.main, **scalars)
-        else:
-            self._lane.submit(kernel, inputs, outputs, **scalars)
+            return self._lane.submit(kernel, inputs, outputs, device=self._placement.main, **scalars)
+        return self._lane.submit(kernel, inputs, outputs, **scalars)
 
     def _unroll(self, kernel: str, inputs: Sequence[Any], outputs: Sequence[Any], **scalars: Any) -> None:
         if self._placement is None or self._placement.main == self._placement.unroll:

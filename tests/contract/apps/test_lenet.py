@@ -57,7 +57,8 @@ def loss_of(weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndarr
 def test_the_scores_are_those_of_the_definition(lane: NativeLane, extents: Extents, batch: int) -> None:
     images, _ = digits(extents, batch, "f4")
     network = LeNet(lane, batch, extents, seed=3)
-    scores = lane.read(network.forward(lane.array(images)))
+    network.unroll(lane.array(images))
+    scores = lane.read(network.forward())
     np.testing.assert_allclose(scores, scores_of(initial_weights(extents, 3), images, extents), atol=1e-4)
 
 
@@ -65,7 +66,8 @@ def test_the_loss_and_all_gradients_are_right(lane: NativeLane) -> None:
     images, labels = digits(SMALL, BATCH, "f8")
     network = LeNet(lane, BATCH, SMALL, seed=1, dtype="f8")
     loss = lane.empty((BATCH,), "f8")
-    network.forward(lane.array(images))
+    network.unroll(lane.array(images))
+    network.forward()
     network.backward(lane.array(labels), loss)
     weights = initial_weights(SMALL, 1)
     np.testing.assert_allclose(lane.read(loss), loss_of(weights, images, labels), atol=1e-12)
@@ -86,7 +88,8 @@ def test_an_update_moves_the_weights_with_momentum(lane: NativeLane) -> None:
     x, y, loss = lane.array(images), lane.array(labels), lane.empty((BATCH,), "f8")
     expected, velocity = network.weights(), dict.fromkeys(network.parameters, 0.0)
     for _ in range(3):
-        network.forward(x)
+        network.unroll(x)
+        network.forward()
         network.backward(y, loss)
         network.update(0.1, 0.5)
         for name, buffer in network.gradients.items():
@@ -102,7 +105,8 @@ def test_a_step_against_the_gradient_makes_the_loss_smaller(lane: NativeLane) ->
     x, y, loss = lane.array(images), lane.array(labels), lane.empty((BATCH,), "f8")
     losses = []
     for _ in range(5):
-        network.forward(x)
+        network.unroll(x)
+        network.forward()
         network.backward(y, loss)
         losses.append(float(lane.read(loss).mean()))
         network.update(0.05)
