@@ -69,15 +69,15 @@ def train(options: argparse.Namespace) -> None:
         placement = Placement(options.main, options.helper) if options.helper else None
         # A pinned queue cannot migrate, so with a helper the tasks name their devices instead.
         with client.queue(device=None if placement else options.main) as queue:
-            training = Training(QueueLane(queue), training_digits, schedule, placement)
+            training = Training([QueueLane(queue)], training_digits, schedule, placement)
             print(
                 f"{len(training_digits)} digits, {training.steps_per_epoch} steps of {options.batch} an epoch"
             )
             for epoch in range(1, options.epochs + 1):
-                start, before = time.perf_counter(), training.network.migrations
+                start, before = time.perf_counter(), training.migrations
                 found = training.epoch()
                 seconds = time.perf_counter() - start
-                moved = training.network.migrations - before
+                moved = training.migrations - before
                 words = f", {moved / seconds:,.0f} migrations/s" if moved else ""
                 print(
                     f"epoch {epoch}: loss {found.loss:.4f}, accuracy {training.accuracy(test_digits):.1%},"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
@@ -20,17 +20,18 @@ from polymux.bench.bench_server import BenchServer
 from polymux.bench.cores import pinned_to
 from polymux.bench.effort import MIB, Effort
 from polymux.bench.report import Progress, Report, Row
-from polymux.client import Client
+from polymux.client import Client, Queue
 from polymux.core.errors import PolymuxError
 
 Memory = Literal["host", "own"]
 MEMORIES: dict[Memory, str] = {"host": "shared memory", "own": "own memories"}
 BATCH = 64
-OTHER_BATCHES = (16, 256)
+SETTINGS = ((BATCH, 1), (BATCH, 2), (16, 1), (256, 1))
+"""Batch and task queues that share it; the first is what the target is for."""
 EPOCHS = 40
 """Of one training; then the next one begins with another seed."""
 SWEEP = 20
-"""Other batch sizes are measured with so many times fewer migrations."""
+"""The other settings are measured with so many times fewer migrations."""
 TARGET = 1.06
 ACCURATE = 0.95
 PLACEMENT = Placement(main="cpu:0", unroll="cpu:1")
@@ -42,6 +43,7 @@ class _Measured:
     """What was found about one set-up: seconds of each epoch's steps, and what moved."""
 
     batch: int
+    lanes: int
     what: str
     steps: int = 0
     migrations: int = 0
@@ -64,13 +66,15 @@ def run(effort: Effort, progress: Progress) -> Report:
         names = (f"cpu:{cores[0]}-{cores[0]}", f"cpu:{cores[-1]}")
         devices = [f"{name},memory={memory},streams=1" for name in names]
         with BenchServer(devices) as server, pinned_to({cores[-1]} if len(cores) > 1 else set()):
-            for batch in (BATCH, *OTHER_BATCHES):
-                wanted = effort.migrations if batch == BATCH else effort.migrations // SWEEP
-                what = f"{words}, batch {batch}"
-                measured = _Measured(batch, what)
+            for setting in SETTINGS:
+                judged = setting == SETTINGS[0]
+                batch, lanes = setting
+                what = f"{words}, batch {batch}" + (f" in {lanes} queues" if lanes > 1 else "")
+                measured = _Measured(batch, lanes, what)
+                wanted = effort.migrations if judged else effort.migrations // SWEEP
                 _measure(server.socket, training, test, measured, wanted, progress)
                 results.append(_result(memory, measured))
-                rows += _rows(measured, judged=batch == BATCH)
+                rows += _rows(measured, judged=judged)
     notes = [
         "LeNet (20 and 50 channels, 5 x 5) on scikit-learn's digits enlarged to 28 x 28; im2col and col2im on cpu:1,"
         " the rest on cpu:0: three times to and fro in a step",
@@ -109,15 +113,19 @@ def _train(
 ) -> None:
     """One training twice, epoch by epoch in turns."""
     schedule = Schedule(batch=measured.batch, seed=seed)
-    with client.queue(device=PLACEMENT.main) as still, client.queue() as moving:
-        moving.submit("noop", device=PLACEMENT.main).wait()
-        alone = Training(QueueLane(still), training, schedule)
-        migrating = Training(QueueLane(moving), training, schedule, PLACEMENT)
-        first = _migrations(client, moving.id)
+    with ExitStack() as stack:
+        still = [stack.enter_context(client.queue(device=PLACEMENT.main)) for _ in range(measured.lanes)]
+        # The first one goes ahead of the others, so that they do not all wait for the helper at the same time.
+        moving = [stack.enter_context(client.queue(priority=-lane)) for lane in range(measured.lanes)]
+        for queue in moving:
+            queue.submit("noop", device=PLACEMENT.main).wait()
+        alone = Training([QueueLane(queue) for queue in still], training, schedule)
+        migrating = Training([QueueLane(queue) for queue in moving], training, schedule, PLACEMENT)
+        first = _migrations(client, moving)
         for epoch in range(EPOCHS):
             if measured.migrations >= wanted:
                 break
-            before = migrating.network.migrations
+            before = migrating.migrations
             with _timed(measured.alone_s, alone.steps_per_epoch):
                 expected = alone.epoch()
             with _timed(measured.migrating_s, alone.steps_per_epoch):
@@ -128,31 +136,29 @@ def _train(
                     f" {found.losses.tolist()}, expected {expected.losses.tolist()}"
                 )
             measured.steps += alone.steps_per_epoch
-            measured.migrations += migrating.network.migrations - before
+            measured.migrations += migrating.migrations - before
             progress(
                 f"{measured.what}: {measured.migrations:,} of {wanted:,} migrations, loss {found.loss:.4f},"
                 f" {measured.slowdown:.3f} x the time on cpu:0 alone"
             )
-        weights = migrating.network.weights()
+        weights = migrating.weights()
         wrong = [
-            name
-            for name, array in alone.network.weights().items()
-            if array.tobytes() != weights[name].tobytes()
+            name for name, array in alone.weights().items() if array.tobytes() != weights[name].tobytes()
         ]
-        counted = _migrations(client, moving.id) - first
-        if wrong or counted != migrating.network.migrations:
+        counted = _migrations(client, moving) - first
+        if wrong or counted != migrating.migrations:
             raise PolymuxError(
-                f"seed {seed}: {migrating.network.migrations} migrations were asked for, {counted} made; weights that"
+                f"seed {seed}: {migrating.migrations} migrations were asked for, {counted} made; weights that"
                 f" differ from those of the training without: {', '.join(wrong) or 'none'}"
             )
         measured.accuracies.append(migrating.accuracy(test))
 
 
-def _migrations(client: Client, queue: str) -> int:
-    """Ask the server how often it has moved a queue."""
+def _migrations(client: Client, queues: Sequence[Queue]) -> int:
+    """Ask the server how often it has moved some queues."""
     reply, _ = client.request("status")
-    queues = json.loads(reply["json"])["queues"]
-    return next(int(item["migrations"]) for item in queues if item["id"] == queue)
+    counted = {item["id"]: int(item["migrations"]) for item in json.loads(reply["json"])["queues"]}
+    return sum(counted[queue.id] for queue in queues)
 
 
 @contextmanager
@@ -169,6 +175,7 @@ def _result(memory: Memory, measured: _Measured) -> dict[str, Any]:
     return {
         "memory": memory,
         "batch": measured.batch,
+        "queues": measured.lanes,
         "steps": measured.steps,
         "migrations": measured.migrations,
         "migrations_per_s": per_step / step_s,
