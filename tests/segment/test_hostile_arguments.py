@@ -153,6 +153,12 @@ def pair_forces(rng: random.Random) -> Call:
     return [(depth, *boxes)], [(layers, *boxes)], {"first": rng.randint(0, depth - layers)}
 
 
+def needleman_wunsch(rng: random.Random) -> Call:
+    n, m, letters = rng.randint(0, 100), rng.randint(0, 100), rng.choice([1, 4, 256])
+    inputs: list[Shape] = [(n,), (m,), (letters, letters), (m + 1,), (n + 1,), (n + 1, m + 1)]
+    return inputs, [(n + 1, m + 1)], {"diagonal": 0}
+
+
 def transpose(rng: random.Random) -> Call:
     x = shape(rng, 2, 4, 20)
     return [x], [(*x[:-2], x[-1], x[-2])], {}
@@ -175,7 +181,7 @@ CALLS: dict[str, Callable[[random.Random], Call]] = {
         for call in (
             *(conv2d, im2col, col2im, gemm, gemv, reduce, transpose, dot),
             *(gaussian_step, gaussian_pivots, gaussian_update, hotspot_steps, pathfinder_rows),
-            *(pair_forces,),
+            *(pair_forces, needleman_wunsch),
         )
     },
 }
@@ -245,6 +251,8 @@ class Attacker:
             buffers[-1].raw_view()[...] = rng.choice([0, 1, 63, 255])
         if len(buffers) > 1 and rng.random() < 0.05:
             buffers[-1] = buffers[0]
+        if name == "needleman_wunsch" and len(buffers) == 7 and rng.random() < 0.9:
+            buffers[-1] = buffers[-2]
         self._client.define_kernel(f"any {name}", self._numbers[name], 0, 0, True, [], [], packed)
         split = len(spec.inputs)
         error = queue.submit(f"any {name}", buffers[:split], buffers[split:]).error(60)

@@ -12,6 +12,7 @@ APPLICATIONS: dict[str, str] = {
     "gaussian": "polymux.apps.gaussian:Gaussian",
     "hotspot": "polymux.apps.hotspot:Hotspot",
     "lavamd": "polymux.apps.lavamd:LavaMD",
+    "needleman-wunsch": "polymux.apps.needleman_wunsch:NeedlemanWunsch",
     "pathfinder": "polymux.apps.pathfinder:Pathfinder",
 }
 """Name -> module and class."""

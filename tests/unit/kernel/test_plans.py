@@ -40,8 +40,13 @@ def views_of(name: str, shapes: list[tuple[int, ...]]) -> list[BufferView]:
     spec = KERNELS[name].spec
     params = (*spec.inputs, *spec.outputs)
     dtypes = [param.dtypes[0] if len(param.dtypes) == 1 else F4 for param in params]
-    return [view(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    views = [view(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    if name in IN_PLACE:
+        views[-1] = view(shapes[-1], dtypes[-1], slot=views[-2].slot)
+    return views
 
+
+IN_PLACE = ("needleman_wunsch",)
 
 FITTING = {
     "copy": ([(5,), (5,)], {}),
@@ -68,6 +73,7 @@ BANDS = {
     ),
     "gaussian_pivots": ([(6, 9), (3, 9)], {"first": 2, "column": 2}),
     "gaussian_update": ([(6, 9), (3, 9), (6, 9)], {"first": 2, "column": 2}),
+    "needleman_wunsch": ([(70,), (20,), (4, 4), (21,), (71,), (71, 21), (71, 21)], {"diagonal": 1}),
     "pair_forces": ([(5, 2, 3, 7, 4), (2, 2, 3, 7, 4)], {"first": 1}),
     "pathfinder_rows": ([(90, 80), (40,), (40,), (0,), (40,), (4,), (0,)], {"row": 3, "rows": 40}),
 }

@@ -33,6 +33,7 @@ NAMES = (
     "gaussian_update",
     "pathfinder_rows",
     "pair_forces",
+    "needleman_wunsch",
     "random_uniform",
     "random_normal",
 )
