@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -94,6 +95,7 @@ class Accelerator:
         self._callbacks = callbacks
         self._location = machine.locations[device.id]
         self._bound: dict[str, BoundQueue] = {}
+        self._boundaries: deque[Callable[[], None]] = deque()
         self._failures = 0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"polymux-{spec.id}", daemon=True)
@@ -128,6 +130,11 @@ class Accelerator:
         """Take note of the new weight of a queue that is bound here."""
         self.worker.weigh(queue.id, queue.weight)
 
+    def at_boundary(self, reached: Callable[[], None]) -> None:
+        """Have a function called in this thread when no task runs that has been taken by now."""
+        self._boundaries.append(reached)
+        self.worker.wake()
+
     def queues(self) -> list[TaskQueue]:
         """List the queues bound here."""
         return [bound.queue for bound in list(self._bound.values())]
@@ -144,6 +151,8 @@ class Accelerator:
 
     def _turn(self) -> bool:
         """Do what comes next; True at the end. A task lives no longer than this: it keeps a segment mapped."""
+        while self._boundaries:
+            self._boundaries.popleft()()
         kind, value = self.worker.next()
         if kind == "task":
             self._take(value)

@@ -19,6 +19,8 @@ from polymux.server.placing import Known, Route, Store, plan
 
 HOST_READS = 8
 """Tasks in a row that read a buffer on the host until it is the host's alone, which makes native tasks faster."""
+HELD_READS = 1000
+"""The same for a buffer that was copied ahead for a queue which is about to move."""
 SWEPT = 4
 """Stale copies that are looked at, whether their buffers still live, before new memory is taken."""
 
@@ -128,11 +130,12 @@ class Ledger:
         """End a plan whose copies have all been made."""
         self._unreserve(chosen)
         for placement, want in chosen.leased:
-            copy = placement.copies[chosen.location]
-            if chosen.ahead:
-                copy.held_for = chosen.queue if chosen.location != HOST else ""
-            else:
-                self._arrive(chosen, placement, copy, want.access)
+            if not chosen.ahead:
+                self._arrive(chosen, placement, want.access)
+            elif chosen.location != HOST:
+                held = placement.copies.get(chosen.location)  # nothing pins it: it may have made room already
+                if held is not None:
+                    held.held_for = chosen.queue
             self._settle(placement)
 
     def abandon(self, chosen: Plan) -> None:
@@ -268,9 +271,9 @@ class Ledger:
     def _end_fill(self, fill: Fill, ahead: bool) -> None:
         placement = fill.placement
         placement.transfers -= 1
-        placement.lent = HOST
         fill.copy.busy = False
         if fill.source is not None:
+            placement.lent = HOST
             fill.source.pins -= 1
             placement.read_by_copies -= not ahead
         if fill.staged:
@@ -281,8 +284,9 @@ class Ledger:
         copy.placement.transfers -= 1
         copy.placement.read_by_copies -= 1
 
-    def _arrive(self, chosen: Plan, placement: Placement, copy: Copy, access: int) -> None:
+    def _arrive(self, chosen: Plan, placement: Placement, access: int) -> None:
         """Let a task begin to use a buffer at the plan's place."""
+        copy = placement.copies[chosen.location]
         placement.last = chosen.location
         if copy.held_for == chosen.queue:
             copy.held_for = ""
@@ -293,7 +297,8 @@ class Ledger:
             placement.host_reads = 0
         if access & WRITE:
             self._validate(copy)
-        if access & WRITE or placement.host_reads >= HOST_READS:
+        awaited = any(other.held_for for other in placement.copies.values())
+        if access & WRITE or placement.host_reads >= (HELD_READS if awaited else HOST_READS):
             for other in placement.copies.values():
                 if other is not copy:
                     self._invalidate(other)

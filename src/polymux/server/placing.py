@@ -121,7 +121,7 @@ def plan(
         placement = known.placements.get(want.home.key) or Placement(want.nbytes, [want.home])
         _check_unchanged(placement, want)
         copy = placement.copies.get(location)
-        if _must_wait(placement, copy, want, location) or (ahead and placement.writers):
+        if _must_wait(placement, copy, want, location):
             return None
         if copy is None:
             copy = Copy(placement, location)
@@ -141,6 +141,8 @@ def plan(
 
 def _must_wait(placement: Placement, copy: Copy | None, want: Want, location: int) -> bool:
     """Whether somebody's use of a buffer has to end first."""
+    if not want.access:  # nothing but memory
+        return copy is not None and copy.busy
     if placement.writers and placement.written_at != location:
         return True
     if want.access & WRITE and placement.read_by_copies:

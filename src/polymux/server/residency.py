@@ -182,6 +182,12 @@ class Residency:
                     raise self._refused([want], location, error) from error
                 evict_all = True
 
+    def is_at_home(self, home: Home) -> bool:
+        """Whether only the host has a buffer's content."""
+        with self._changed:
+            placement = self._ledger.placements.get(home.key)
+            return placement is None or home not in placement.homes or placement.where == HOST
+
     def has_memory(self, location: int, want: Want) -> bool:
         """Whether a buffer has memory at a place."""
         with self._changed:
@@ -332,7 +338,8 @@ class Residency:
         copy, placement = fill.copy, fill.placement
         memory, fresh, through_host = copy.memory, False, False
         if memory is None and copy.location != HOST:
-            memory, fresh = self._devices[copy.location].allocate(placement.nbytes), True
+            touched = fill.source is None and chosen.ahead
+            memory, fresh = self._devices[copy.location].allocate(placement.nbytes, touched), True
         try:
             if fill.source is not None:
                 own = stream if copy.location != HOST else None

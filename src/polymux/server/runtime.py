@@ -1,6 +1,7 @@
 """The runtime: all accelerators of a machine behind one set of threads; alone in a process, or inside an application.
 
-Threads: one for I/O, one for the scheduler, one per stream, one that ends the tasks of queues without a device, and one
+Threads: one for I/O, one for the scheduler, one per stream, one that copies ahead of moving queues, one that ends the
+tasks of queues without a device, and one
 for each connection whose requests take long.
 """
 
@@ -17,14 +18,14 @@ from pathlib import Path
 from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.core.event import DeviceAdded
-from polymux.core.ids import DeviceId, SessionId, StreamId
+from polymux.core.ids import SessionId, StreamId
 from polymux.device.blas import hold_blas_threads
 from polymux.device.protocol import Device
 from polymux.device.registry import close_all, discover
 from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.segment import NativeTable, call_native
-from polymux.server.accelerator import Callbacks
+from polymux.server.accelerator import Accelerator, Callbacks
 from polymux.server.admin_operations import admin_operations
 from polymux.server.client_operations import client_operations, end_session
 from polymux.server.grants import Grants
@@ -34,6 +35,7 @@ from polymux.server.listening import Listener
 from polymux.server.load_report import LoadReporter
 from polymux.server.machine_setup import add_memories, make_accelerators, make_machine
 from polymux.server.measurement import Measurements
+from polymux.server.mover import Mover
 from polymux.server.options import RuntimeOptions
 from polymux.server.parts import Parts
 from polymux.server.reactor import Client, Reactor
@@ -97,6 +99,7 @@ class Runtime:
         self._started = True
         parts = self._parts
         parts.scheduler.start()
+        self._mover.start()
         for accelerator in parts.accelerators:
             parts.scheduler.add(accelerator)
             accelerator.start()
@@ -184,6 +187,7 @@ class Runtime:
         for accelerator in parts.accelerators:
             accelerator.end()
         ended = all(accelerator.join(END_TIMEOUT_S) for accelerator in parts.accelerators)
+        ended = self._mover.end(END_TIMEOUT_S) and ended
         parts.scheduler.end()
         parts.slow.end(END_TIMEOUT_S if ended else 0.0)
         return ended
@@ -205,7 +209,10 @@ class Runtime:
         machine = make_machine(devices)
         add_memories(devices, machine, residency)
         reporter = LoadReporter(machine, residency, measurements)
-        scheduler = Scheduler(engine, self._recorder.record, self._moved, _prepare, reporter.report)
+        self._mover = Mover(residency, measurements, machine.locations, self._accelerator_of)
+        scheduler = Scheduler(
+            engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report
+        )
         callbacks = Callbacks(scheduler.post, self._violated)
         accelerators = make_accelerators(
             devices,
@@ -231,6 +238,9 @@ class Runtime:
             SlowWork(),
             self._stop,
         )
+
+    def _accelerator_of(self, queue: TaskQueue) -> Accelerator | None:
+        return next((found for found in self._parts.accelerators if queue in found.queues()), None)
 
     def _make_tracer(self) -> Tracer | None:
         if self._options.trace is None:
@@ -308,10 +318,6 @@ def _admitting(allowed: frozenset[int], operation: Operation) -> Operation:
         operation(request)
 
     return carry_out
-
-
-def _prepare(_queue: TaskQueue, _device: DeviceId, done: Callable[[str | None], None]) -> None:
-    done(None)
 
 
 def _refuse_to_stop() -> None:

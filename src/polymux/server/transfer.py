@@ -23,6 +23,8 @@ from polymux.server.placement import HOST, Allocator, Bytes, Copier, Copy, Place
 CHUNK_NBYTES = 4 << 20
 """What one device has given before the other begins to take it."""
 
+PAGE_NBYTES = 4096
+
 PEER, ONE_LEG, TWO_LEGS = 0, 1, 2
 
 
@@ -86,10 +88,20 @@ class DeviceMemory:
         self._copier = copier
         self._copying = threading.Lock()
 
-    def allocate(self, nbytes: int) -> Any:
-        """Take memory; `MemoryError` when the device refuses."""
+    def allocate(self, nbytes: int, touched: bool = False) -> Any:
+        """Take memory; `MemoryError` when the device refuses.
+
+        Parameters
+        ----------
+        nbytes : int
+        touched : bool
+            Have the system put pages under it now: the first touch costs more than a copy.
+        """
         memory = self.device.allocate(nbytes)
-        self.addressable = self.device.host_bytes(memory) is not None
+        host = self.device.host_bytes(memory)
+        self.addressable = host is not None
+        if host is not None and touched:
+            host[::PAGE_NBYTES] = 0
         return memory
 
     @contextlib.contextmanager

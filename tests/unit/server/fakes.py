@@ -21,14 +21,21 @@ class FakeSegment:
     def __init__(self, nbytes: int = 4096) -> None:
         self.bytes: Bytes = np.zeros(nbytes, np.uint8)
         self.generations: dict[int, int] = {}
+        self.ranges: dict[int, tuple[int, int]] = {}
+        self.tasks: list[list[tuple[int, int, int]]] = []
         self.locations: dict[tuple[int, int], int] = {}
 
     def view(self, offset: int, nbytes: int) -> Bytes:
         return self.bytes[offset : offset + nbytes]
 
-    def buffer(self, slot: int, generation: int) -> None:
+    def buffer(self, slot: int, generation: int) -> tuple[int, int, int, tuple[int, ...]]:
         if self.generations.get(slot) != generation:
             raise SegmentError(f"buffer {slot} is not live")
+        offset, nbytes = self.ranges[slot]
+        return offset, nbytes, 0, (nbytes,)
+
+    def pending_refs(self, index: int, limit: int) -> list[tuple[int, int, int]]:
+        return [ref for task in self.tasks[:limit] for ref in task]
 
     def set_location(self, slot: int, generation: int, location: int) -> None:
         self.locations[slot, generation] = location
@@ -98,6 +105,7 @@ class Application:
         self.offsets = [sum(sizes[:slot]) for slot in range(len(sizes))]
         for slot in range(len(sizes)):
             self.segment.generations[slot] = 0
+            self.segment.ranges[slot] = self.offsets[slot], sizes[slot]
 
     def home(self, slot: int) -> Home:
         generation = self.segment.generations[slot]
