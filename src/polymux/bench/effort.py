@@ -46,6 +46,6 @@ class Effort:
 
 FULL = Effort()
 QUICK = Effort(
-    rounds=2, calls=2_000, sleeps=10, tasks=50_000, later=20_000, largest_nbytes=4 * MIB, migrations=300
+    rounds=2, calls=2_000, sleeps=10, tasks=50_000, later=20_000, largest_nbytes=4 * MIB, migrations=264
 )
 """Says whether everything runs; its figures are rough."""
