@@ -27,7 +27,7 @@ def main() -> int:
     options = parse()
     try:
         train(options)
-    except PolymuxError as error:
+    except (PolymuxError, OSError) as error:
         print(f"train_digits: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -45,6 +45,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=0.01, help="learning rate (default: %(default)s)")
     parser.add_argument("--momentum", type=float, default=0.9, help="0 to less than 1 (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and order (default: %(default)s)")
+    parser.add_argument("--socket", metavar="PATH", help="of the server (default: this user's)")
     parser.add_argument(
         "--main", metavar="DEVICE", help="device of the training, such as cpu:0 (default: the server decides)"
     )
@@ -62,7 +63,7 @@ def parse() -> argparse.Namespace:
 def train(options: argparse.Namespace) -> None:
     training_digits, test_digits = load_digits()
     schedule = Schedule(options.batch, options.rate, options.momentum, options.seed)
-    with polymux.connect(name="train_digits", segment_nbytes=SEGMENT_NBYTES) as client:
+    with polymux.connect(options.socket, name="train_digits", segment_nbytes=SEGMENT_NBYTES) as client:
         for device in {options.main, options.helper} - {None}:
             if device not in client.devices:
                 raise InvalidRequest(f"there is no device {device}; there are {', '.join(client.devices)}")

@@ -2,8 +2,8 @@
 
 The words after a block's language say what happens with it:
 
-- ``console run``: its ``$`` commands run in bash, in the page's own empty folder; when the block also shows
-  output, the commands have to print it (``...`` stands for anything);
+- ``console run``: its ``$`` commands run in bash, in the page's own folder, empty but for a link ``examples`` to
+  those of the project; when the block also shows output, the commands have to print it (``...`` stands for anything);
 - ``python run``: runs in the page's folder with the project's Python;
 - ``c file=NAME``, ``python file=NAME``, ``toml file=NAME`` ...: is written there under that name.
 
@@ -82,6 +82,8 @@ def run(block: Block, folder: Path) -> None:
         (folder / block.file).write_text(block.body)
     if not block.runs:
         return
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")
     if block.language == "console":
         command = ["bash", "-euo", "pipefail", "-c", "\n".join(block.commands())]
     else:

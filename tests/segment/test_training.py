@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from tests.segment.server_process import ServerProcess
 
 PLACEMENT = Placement(main="cpu:0", unroll="cpu:1")
 CORES = allowed_cores()
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
 PER_STEP = 6
 """im2col of both convolutions and col2im of the second, to and fro."""
 
@@ -77,6 +81,40 @@ def test_a_short_training_reads_more_than_95_per_cent_of_unseen_digits(tmp_path:
             losses = [learning.epoch().loss for _ in range(6)]
             assert losses[-1] < losses[0] / 10
             assert learning.accuracy(test) > 0.95
+
+
+def example(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_the_example_prints_the_same_losses_with_a_helper_and_without(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, "--device", "cpu", "--device", f"cpu:{CORES[0]}") as server:
+        words = ("--socket", str(server.socket), "--epochs", "1", "--batch", "128", "--main", "cpu:0")
+        alone, helped = example(*words), example(*words, "--helper", "cpu:1")
+    assert (alone.returncode, alone.stderr, helped.returncode, helped.stderr) == (0, "", 0, "")
+    assert "11 steps of 128" in alone.stdout
+    assert "migrations/s" in helped.stdout
+    found = [re.findall(r"epoch 1: loss [\d.]+, accuracy [\d.]+%", done.stdout) for done in (alone, helped)]
+    assert len(found[0]) == 1
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("--helper", "cpu:1"), 2, "--helper needs --main"),
+        (("--epochs", "0"), 2, "--epochs 0: give 1 or more"),
+        (("--batch", "0"), 1, "batch is 0, expected 1 or more"),
+        (("--socket", "/nowhere/socket"), 1, "/nowhere/socket"),
+        (("--main", "gpu:9"), 1, "there is no device gpu:9; there are"),
+    ],
+)
+def test_the_example_says_what_is_wrong(arguments: tuple[str, ...], status: int, words: str) -> None:
+    done = example(*arguments)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
