@@ -21,9 +21,10 @@ KEYS = {
     "transfer": {"nbytes", "ratio"},
     "apps": {"app", "native_s", "polymux_s", "ratio", "setup", "queues", "nbytes"},
     "throughput": {"tasks_per_s_1", "tasks_per_s_8", "issue_first_ns", "issue_last_ns", "rss_growth_bytes"},
+    "migrate": {"nbytes", "gap_ms", "bare_copy_ms", "ratio", "from", "to", "data", "moved_nbytes", "task_ms"},
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
-DIFFERENCES = {"rss_growth_bytes", "migration_us"}
+DIFFERENCES = {"rss_growth_bytes", "migration_us", "gap_ms", "largest_gap_ms", "ratio", "moved_nbytes"}
 """Which may as well be negative."""
 CHOSEN = {"apps": ("--app", "pathfinder", "--size", "1MiB")}
 """What a benchmark is told to measure, where all of it takes long."""
@@ -70,6 +71,18 @@ def test_applications_are_measured_on_one_queue_and_on_the_set_ups_with_several(
     assert {item["queues"] for item in results} == {1, 2, 4}
     assert all(item["ratio"] == pytest.approx(item["polymux_s"] / item["native_s"]) for item in results)
     assert {"cpu, 1 queue", "cpu, 4 streams", "2 halves of the cores"} <= {item["setup"] for item in results}
+
+
+def test_moves_are_measured_each_way_between_the_memories_with_what_they_copied() -> None:
+    done = bench("migrate", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    ways = {(item["from"], item["to"]) for item in results}
+    assert {("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"), ("host", "cpu"), ("cpu", "host")} <= ways
+    for item in results:
+        if item["data"] == "written":
+            assert item["moved_nbytes"] == item["nbytes"]
+        assert item["ratio"] == pytest.approx(item["gap_ms"] / item["bare_copy_ms"])
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ BENCHMARKS = {
     "roundtrip": "polymux.bench.roundtrip",
     "transfer": "polymux.bench.transfer",
     "throughput": "polymux.bench.throughput",
+    "migrate": "polymux.bench.migrate",
     "training": "polymux.bench.training",
     "apps": "polymux.bench.apps",
 }

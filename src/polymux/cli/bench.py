@@ -22,6 +22,7 @@ _EXAMPLE = """\
   roundtrip   issue and wait for an empty task, awake and after both sides have slept
   transfer    from the application's memory into a kernel's hands, 1 MiB to 1 GiB
   throughput  empty tasks in a second; issue cost and memory after a million tasks
+  migrate     how long a queue stands still when it moves with 1 MiB to 1 GiB, against the bare copy
   training    a convolutional network with a helper accelerator: 100,000 migrations (some minutes)
   apps        applications through Polymux and without it, 4 MiB to 1 GiB; choose with --app and --size
   all         all of them

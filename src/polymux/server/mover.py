@@ -31,7 +31,7 @@ TASKS_LOOKED_AT = 32
 """Of them, those that are checked one by one when the device has no room for the data of all."""
 MARGIN = 8
 """Tasks that may run besides those that are expected to, while data are copied."""
-BOUNDARY_TIMEOUT_S = 0.1
+BOUNDARY_TIMEOUT_S = 0.5
 """How long a task on the host is waited for whose data could be copied ahead once it has ended."""
 
 Done = Callable[[str | None], None]

@@ -1,8 +1,7 @@
 """The runtime: all accelerators of a machine behind one set of threads; alone in a process, or inside an application.
 
 Threads: one for I/O, one for the scheduler, one per stream, one that copies ahead of moving queues, one that ends the
-tasks of queues without a device, and one
-for each connection whose requests take long.
+tasks of queues without a device, and one for each connection whose requests take long.
 """
 
 from __future__ import annotations
