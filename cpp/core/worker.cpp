@@ -212,8 +212,10 @@ void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const
     std::lock_guard lock(stats_mutex_);
     if (trace_.size() < trace_capacity_) {
       const double scale = clock_.ns_per_cycle();
-      trace_.push_back({b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale),
-                        clock_.at(start, scale), clock_.at(end, scale)});
+      const int64_t start_ns = std::max(clock_.at(start, scale), last_end_ns_);  // the scale gets better with time
+      last_end_ns_ = std::max(clock_.at(end, scale), start_ns);
+      trace_.push_back(
+          {b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale), start_ns, last_end_ns_});
     } else {
       trace_dropped_.fetch_add(1, std::memory_order_relaxed);
     }

@@ -128,7 +128,8 @@ class Worker {
   BoundQueues bound_;  // the accelerator thread's alone
   std::vector<std::pair<std::string, QueueStats>> released_;
   CheckedTask scratch_;
-  uint64_t last_end_ = 0;  // of a task, in cycles
+  uint64_t last_end_ = 0;    // of a task, in cycles
+  int64_t last_end_ns_ = 0;  // as the timeline has it
 
   std::mutex mutex_;  // guards what other threads write
   std::vector<Change> changes_;

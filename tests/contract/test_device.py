@@ -17,7 +17,7 @@ from polymux.core.kernel_spec import KernelSpec
 from polymux.core.opencl_range import OpenCLRange
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import Access
-from polymux.device.protocol import Device, LaunchError, OutOfMemory
+from polymux.device.protocol import Device, LaunchError, LaunchingStream, OutOfMemory
 from tests.contract.device_rig import NOOP, SAXPY, Rig, failing, noop, open_all, requests, saxpy
 
 ODD_SIZES = (0, 1, 7, 4095, 4097, (1 << 20) + 3)
@@ -256,3 +256,33 @@ def test_devices_that_were_opened_used_and_closed_leave_no_thread_and_no_file_op
     for _ in range(10):
         cycle()
     assert left_over() == before
+
+
+def test_kernels_that_are_started_ahead_run_in_order_and_tell_when_they_have_ended(own: Rig) -> None:
+    if not isinstance(own.stream, LaunchingStream):
+        pytest.skip("its streams start no kernel before the one before has ended")
+    x, y = own.put(np.ones(1000, np.float32)), own.put(np.zeros(1000, np.float32), Access(3))
+    prepared = own.stream.prepare(SAXPY, saxpy(own.api))
+    operands, scalars = [x, y, y], {"a": 1.0}
+    launches = [own.stream.start(prepared, operands, scalars) for _ in range(20)]
+    assert launches[-1].wait() is None
+    assert all(launch.ended() for launch in launches)
+    assert own.get(y).tolist() == [20.0] * 1000
+
+
+def test_a_kernel_that_is_started_with_other_buffers_and_scalars_gets_those(own: Rig) -> None:
+    if not isinstance(own.stream, LaunchingStream):
+        pytest.skip("its streams start no kernel before the one before has ended")
+    x, y, z = (own.put(np.full(64, i, np.float32), Access(3)) for i in range(1, 4))
+    prepared = own.stream.prepare(SAXPY, saxpy(own.api))
+    for operands, a in (
+        ([x, y, z], 0.0),
+        ([y, x, z], -0.0),
+        ([x, y, z], 2.0),
+        ([x, x, y], 3.0),
+        ([x, y, z], 1.0),
+    ):
+        launch = own.stream.start(prepared, operands, {"a": a})
+        launch.wait()
+    assert own.get(y).tolist() == [4.0] * 64
+    assert own.get(z).tolist() == [5.0] * 64

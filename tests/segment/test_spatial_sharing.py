@@ -34,8 +34,9 @@ def spans(trace: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def overlaps(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> int:
-    """Pairs of tasks that ran at the same time."""
-    return sum(a < d and c < b for a, b in one for c, d in other)
+    """Pairs of tasks that ran at the same time; the timeline's microseconds are rounded."""
+    ns = 1e-3
+    return sum(a + ns < d and c + ns < b for a, b in one for c, d in other)
 
 
 def run_two_applications(folder: Path, device: str, request: str) -> tuple[Any, Any]:

@@ -48,6 +48,8 @@ class DeviceSpec:
         Anything else an operator may want to know, in a sentence.
     shares : tuple of Share
         That of each stream; empty: every stream uses the whole device.
+    launch_ahead : int
+        Tasks that a stream may have started and not ended; 1: each ends before the next one starts.
     """
 
     id: DeviceId
@@ -61,6 +63,7 @@ class DeviceSpec:
     partitionable: bool = False
     details: str = ""
     shares: tuple[Share, ...] = ()
+    launch_ahead: int = 1
 
     def share_of(self, stream: int) -> Share:
         """Return the part of the device that its `stream`-th stream uses."""

@@ -87,6 +87,9 @@ class OpenCLPlan:
 class OpenCLPlanner(Protocol):
     """Makes the plan of a task of kernel `spec` from its buffers (inputs, then outputs) and scalars; pure.
 
+    A plan is used again for tasks with the same scalars whose buffers have the same dtypes, shapes and accesses, and
+    are given in the same places where one is given several times.
+
     Raises
     ------
     InvalidRequest

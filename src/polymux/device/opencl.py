@@ -20,11 +20,21 @@ from polymux.core.implementation import Implementation, OpenCLBinary, OpenCLSour
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
 from polymux.device.opencl_error import driver_errors
-from polymux.device.opencl_kernels import OpenCLQueue, PreparedBinary, PreparedSource
+from polymux.device.opencl_kernels import PreparedBinary, PreparedSource
 from polymux.device.opencl_program import Programs
+from polymux.device.opencl_queue import OpenCLQueue
 from polymux.device.own_memory import CapacityAccount
 from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import Device, LaunchError, Operand, OutOfMemory, Prepared, Scalars, Shapes
+from polymux.device.protocol import (
+    Device,
+    Launch,
+    LaunchError,
+    Operand,
+    OutOfMemory,
+    Prepared,
+    Scalars,
+    Shapes,
+)
 
 
 class OpenCLDevice:
@@ -70,8 +80,9 @@ class OpenCLDevice:
             raise Closed(f"{self._spec.id} is closed")
         handle = self._part(share)
         with driver_errors(self._cl, f"{self._spec.id} cannot open a queue for units {share.units}"):
-            queue = self._cl.CommandQueue(self._context, handle)
-        stream = OpenCLStream(self._spec, share, OpenCLQueue(self._cl, queue, self._spec.id), self._programs)
+            queue, copies = (self._cl.CommandQueue(self._context, handle) for _ in range(2))
+        launches = OpenCLQueue(self._cl, queue, self._spec.id)
+        stream = OpenCLStream(self._spec, share, launches, copies, self._programs)
         self._streams.add(stream)
         return stream
 
@@ -167,12 +178,20 @@ class OpenCLDevice:
 
 
 class OpenCLStream:
-    """A command queue of an `OpenCLDevice`; see `polymux.device.protocol.Stream`."""
+    """Command queues of an `OpenCLDevice`; see `polymux.device.protocol.Stream` and `LaunchingStream`.
 
-    def __init__(self, spec: DeviceSpec, share: Share, queue: OpenCLQueue, programs: Programs) -> None:
+    Notes
+    -----
+    Copies have a queue of their own, so that they need not wait for the kernels that were started before.
+    """
+
+    def __init__(
+        self, spec: DeviceSpec, share: Share, queue: OpenCLQueue, copies: Any, programs: Programs
+    ) -> None:
         self.share = share
         self._spec = spec
         self._queue = queue
+        self._copies = copies
         self._programs = programs
         self._prepared = PreparedCache()
         self._closed = False
@@ -208,6 +227,12 @@ class OpenCLStream:
         self._check_open()
         return prepared.run(operands, scalars)
 
+    def start(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Launch:
+        """Start a kernel."""
+        self._check_open()
+        assert isinstance(prepared, PreparedSource | PreparedBinary), "it was prepared by this stream"
+        return prepared.start(operands, scalars)
+
     def forget(self, implementation: Implementation) -> None:
         """Drop what is kept for an implementation."""
         self._prepared.forget(implementation)
@@ -225,7 +250,7 @@ class OpenCLStream:
         self._check_open()
         cl = self._queue.cl
         with driver_errors(cl, doing):
-            cl.enqueue_copy(self._queue.queue, target, source, is_blocking=True, **offset)
+            cl.enqueue_copy(self._copies, target, source, is_blocking=True, **offset)
 
     def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         if isinstance(implementation, OpenCLSource):

@@ -50,7 +50,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     ConfigError
         If there is no device of that index.
     """
-    request.check_options(("streams", "shares", "memory_nbytes"))
+    request.check_options(("streams", "shares", "memory_nbytes", "launch_ahead"))
     if request.file or (request.target and not request.target.isdecimal()):
         raise request.error(request.target or request.file, "opencl takes the index of a device: opencl:0")
     cl = import_pyopencl()
@@ -198,5 +198,6 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int, context: An
         and any(kind in handle.partition_properties for kind in (kinds.BY_COUNTS, kinds.EQUALLY)),
         details="; ".join(details),
         shares=request.shares(units, streams),
+        launch_ahead=request.launch_ahead(),
     )
     return OpenCLDevice(spec, cl, handle, context)

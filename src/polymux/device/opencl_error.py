@@ -46,7 +46,12 @@ def driver_errors(cl: Any, doing: str) -> Iterator[None]:
     try:
         yield
     except cl.Error as error:
-        raise LaunchError(_status(cl, error), f"{doing}: {driver_text(error)}") from error
+        raise launch_error(cl, doing, error) from error
+
+
+def launch_error(cl: Any, doing: str, error: Exception) -> LaunchError:
+    """Make the `LaunchError` of a pyopencl error; see `driver_errors`."""
+    return LaunchError(_status(cl, error), f"{doing}: {driver_text(error)}")
 
 
 def driver_text(error: Exception) -> str:

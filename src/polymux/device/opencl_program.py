@@ -27,10 +27,14 @@ class KernelFunction:
     device : pyopencl.Device
     """
 
-    __slots__ = ("kernel", "max_group_size", "num_args")
+    __slots__ = ("holds", "kernel", "max_group_size", "num_args", "types")
 
     def __init__(self, cl: Any, kernel: Any, device: Any) -> None:
         self.kernel = kernel
+        self.holds: Any = None
+        """Whose arguments it has."""
+        self.types: tuple[Any, ...] | None = None
+        """Those of its scalars, as pyopencl was told."""
         self.num_args = int(kernel.num_args)
         info = cl.kernel_work_group_info.WORK_GROUP_SIZE
         self.max_group_size = int(kernel.get_work_group_info(info, device))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +90,18 @@ class NativeCaller(Protocol):
         ...
 
 
+class Launch(Protocol):
+    """A kernel that was started and may still run."""
+
+    def ended(self) -> bool:
+        """Tell whether `wait` returns at once."""
+        ...
+
+    def wait(self) -> Shapes | None:
+        """Wait for its end; what `Stream.launch` returns and raises. Called once."""
+        ...
+
+
 class Prepared(Protocol):
     """A kernel made ready for one stream; the stream's `launch` runs it."""
 
@@ -101,7 +113,7 @@ class Prepared(Protocol):
 class Stream(Protocol):
     """An ordered queue of one device and share; every call but `close` comes from the same thread.
 
-    All calls return when what they started is complete.
+    All calls return when what they started is complete. Streams that can do otherwise are `LaunchingStream` as well.
     """
 
     @property
@@ -162,6 +174,29 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Give everything back; calling it again is fine. Not while a launch runs."""
+        ...
+
+
+@runtime_checkable
+class LaunchingStream(Protocol):
+    """A stream that can start a kernel before the ones that it has started have ended.
+
+    Notes
+    -----
+    Kernels end in the order in which they were started. A copy does not wait for them: whoever copies a piece of memory
+    has waited for the launches that use it. `spec.launch_ahead` of its device says how many may be under way.
+    """
+
+    def start(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Launch:
+        """Start a prepared kernel; memory and host arrays of the operands are in use until it has ended.
+
+        The same `operands` and `scalars` objects again cost least; neither may change while they are given.
+
+        Raises
+        ------
+        LaunchError
+            What `Stream.launch` raises, if it is known by now; nothing of the kernel is under way then.
+        """
         ...
 
 

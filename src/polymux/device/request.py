@@ -8,6 +8,7 @@
     cpu,shares=3+1                       a stream on three cores and one on the fourth
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list
+    opencl:0,launch_ahead=1              each task ends before its stream starts the next one
     simulated=fpga.toml                  the device that the file describes
 """
 
@@ -23,6 +24,10 @@ from polymux.core.errors import ConfigError
 from polymux.core.nbytes import parse_nbytes
 
 MAX_STREAMS = 64
+
+LAUNCH_AHEAD = 8
+"""Tasks that a stream starts ahead, where it can and nothing else is asked for."""
+MAX_LAUNCH_AHEAD = 1024
 
 _API = re.compile(r"[a-z][a-z0-9_-]*")
 
@@ -125,6 +130,19 @@ class DeviceRequest:
             )
         ends = list(accumulate(counts))
         return tuple(Share(tuple(range(end - n, end))) for end, n in zip(ends, counts, strict=True))
+
+    def launch_ahead(self) -> int:
+        """Option ``launch_ahead``: tasks that a stream may have started and not ended.
+
+        Raises
+        ------
+        ConfigError
+        """
+        text = self.options.get("launch_ahead", str(LAUNCH_AHEAD))
+        if not text.isdecimal() or not 1 <= int(text) <= MAX_LAUNCH_AHEAD:
+            remedy = f"give the tasks that a stream may start ahead, from 1 (none) to {MAX_LAUNCH_AHEAD}"
+            raise self.error(f"launch_ahead={text}", remedy)
+        return int(text)
 
     def _unit_counts(self) -> list[int] | None:
         """Read the numbers of units in option ``shares``; None when it has none."""

@@ -23,7 +23,16 @@ from polymux.core.status import TaskStatus
 from polymux.device.cores import allowed_cores
 from polymux.device.cpu import CpuDevice, CpuStream, cpu_apis
 from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import Device, LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.protocol import (
+    Device,
+    Launch,
+    LaunchError,
+    NativeCaller,
+    Operand,
+    Prepared,
+    Scalars,
+    Shapes,
+)
 from polymux.device.request import DeviceRequest
 from polymux.device.simulated_model import SimulatedModel, read_model
 from polymux.device.surroundings import Found, Surroundings
@@ -185,17 +194,20 @@ class SimulatedStream:
 
     def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
         """Run a kernel; it ends no earlier than the model says."""
-        return self._host.launch(prepared, operands, scalars)
+        return self.start(prepared, operands, scalars).wait()
 
-    def run_timed(
+    def start(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Launch:
+        """Compute a kernel at once; its launch ends no earlier than the model says."""
+        assert isinstance(prepared, PreparedSimulated), "it was prepared by this stream"
+        return prepared.start(operands, scalars)
+
+    def start_timed(
         self, spec: KernelSpec, host: Prepared, operands: Sequence[Operand], scalars: Scalars
-    ) -> Shapes | None:
+    ) -> SimulatedLaunch:
         """Compute a prepared kernel of the host within the time that the model gives it."""
         duration_ns = self._duration_ns(spec, operands, scalars)
         end_ns = self._timeline.reserve(self._units, self._clock.now_ns(), duration_ns)
-        shapes = host.run(operands, scalars)
-        self._clock.sleep_until(end_ns)
-        return shapes
+        return SimulatedLaunch(self._clock, end_ns, self._host.launch(host, operands, scalars))
 
     def forget(self, implementation: Implementation) -> None:
         """Drop what is kept for an implementation."""
@@ -235,9 +247,31 @@ class PreparedSimulated:
         self._host = host
         self._stream = stream
 
+    def start(self, operands: Sequence[Operand], scalars: Scalars) -> SimulatedLaunch:
+        """Compute; the launch ends no earlier than the model says."""
+        return self._stream.start_timed(self._spec, self._host, operands, scalars)
+
     def run(self, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
         """Compute, and end no earlier than the model says."""
-        return self._stream.run_timed(self._spec, self._host, operands, scalars)
+        return self.start(operands, scalars).wait()
+
+
+class SimulatedLaunch:
+    """A kernel that has been computed and ends when the model says; see `polymux.device.protocol.Launch`."""
+
+    def __init__(self, clock: WallClock, end_ns: int, shapes: Shapes | None) -> None:
+        self._clock = clock
+        self._end_ns = end_ns
+        self._shapes = shapes
+
+    def ended(self) -> bool:
+        """Whether its time has come."""
+        return self._clock.now_ns() >= self._end_ns
+
+    def wait(self) -> Shapes | None:
+        """Wait until its time has come."""
+        self._clock.sleep_until(self._end_ns)
+        return self._shapes
 
 
 def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
@@ -248,7 +282,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     ConfigError
         If the file is missing or describes no device.
     """
-    request.check_options(("streams", "shares", "memory_nbytes"))
+    request.check_options(("streams", "shares", "memory_nbytes", "launch_ahead"))
     if not request.file:
         raise request.error(request.text, "name the file that describes the device: simulated=FILE.toml")
     model = read_model(request.file)
@@ -265,5 +299,6 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
         partitionable=model.units > 1,
         details=f"described by {request.file}; computed on the host's cores",
         shares=request.shares(model.units, streams),
+        launch_ahead=request.launch_ahead(),
     )
     return Found([SimulatedDevice(spec, model, surroundings.native_caller)])

@@ -23,7 +23,7 @@ from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError, Stream
 from polymux.segment import TaskRecord, Worker
 from polymux.server.arguments import Ref, check_buffers, check_scalars
-from polymux.server.execution import BoundQueue, Execution, Ready, is_reserved, run_reserved, status_of
+from polymux.server.execution import BoundQueue, Execution, Ready, Started, is_reserved, run_reserved
 from polymux.server.isolation import Isolation
 from polymux.server.kernels import Kernel
 from polymux.server.measurement import Measurements
@@ -96,6 +96,7 @@ class Accelerator:
         self._location = machine.locations[device.id]
         self._bound: dict[str, BoundQueue] = {}
         self._boundaries: deque[Callable[[], None]] = deque()
+        self._under_way: deque[Started] = deque()
         self._failures = 0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"polymux-{spec.id}", daemon=True)
@@ -151,17 +152,32 @@ class Accelerator:
 
     def _turn(self) -> bool:
         """Do what comes next; True at the end. A task lives no longer than this: it keeps a segment mapped."""
-        while self._boundaries:
-            self._boundaries.popleft()()
-        kind, value = self.worker.next()
+        under_way = self._under_way
+        if self._boundaries:
+            self._reach_boundary()
+        while under_way and _has_ended(under_way[0]):
+            self._finish_oldest()
+        if len(under_way) >= self.device.launch_ahead:
+            self._finish_oldest()
+        kind, value = self.worker.next(not under_way)
         if kind == "task":
             self._take(value)
+        elif kind == "idle":
+            self._finish_oldest()
         elif kind == "released":
             self._released(*value)
         elif kind == "violation":
             queue, message = value
             self._callbacks.drop(self._bound[queue].queue, message)
-        return kind == "woken" and self._ending
+        if kind != "woken" or not self._ending:
+            return False
+        self._finish_all()
+        return True
+
+    def _reach_boundary(self) -> None:
+        self._finish_all()
+        while self._boundaries:
+            self._boundaries.popleft()()
 
     def _released(self, queue: str, tasks: int, busy_ns: int, waiting_ns: int) -> None:
         bound = self._bound.pop(queue, None)
@@ -179,57 +195,103 @@ class Accelerator:
     def _take(self, task: TaskRecord) -> None:
         bound = self._bound[task.queue]
         try:
-            if not self._carry_out(bound, task):
+            started = self._carry_out(bound, task)
+            if started is None:
                 return
-            code, message = TaskStatus.OK, ""
         except Exception as error:  # kept no longer than this: its traceback keeps the task's session alive
-            if not isinstance(error, LaunchError):
-                traceback.print_exc()
-            code, message = status_of(error)
+            _print_unexpected(error)
+            started = Started(bound, task)
+            started.fail(error)
+        if started.launch is None and not bound.under_way:
+            self._tell(started)
+            return
+        bound.under_way += 1
+        self._under_way.append(started)
+
+    def _finish_oldest(self) -> bool:
+        """Wait for the oldest task under way and tell its client; False when there is none."""
+        if not self._under_way:
+            return False
+        started = self._under_way.popleft()
+        try:
+            self._execution.finish(started)
+        except Exception as error:
+            _print_unexpected(error)
+            started.fail(error)
+        started.bound.under_way -= 1
+        self._tell(started)
+        return True
+
+    def _finish_all(self) -> None:
+        while self._finish_oldest():
+            pass
+
+    def _finish_all_of(self, bound: BoundQueue) -> None:
+        """See to it that no task of a queue is under way, so that its next one may go back to it."""
+        while bound.under_way:
+            self._finish_oldest()
+
+    def _tell(self, started: Started) -> None:
+        """Tell a client how its task ended; its earlier ones have."""
+        code = started.code
         if code is TaskStatus.OK:
             self._failures = 0
-            self.worker.complete(task, TaskStatus.OK)
+            self.worker.complete(started.task, code)
             return
-        self.worker.complete(task, code, self._story(bound, task, message))
+        message = started.message
+        self.worker.complete(started.task, code, self._story(started.bound, started.task, message))
         if code is TaskStatus.DEVICE_FAILED:
             self._count_failure(message)
 
-    def _carry_out(self, bound: BoundQueue, task: TaskRecord) -> bool:
-        """Run a task; False when it was put back for a decision."""
+    def _carry_out(self, bound: BoundQueue, task: TaskRecord) -> Started | None:
+        """Run or start a task; None when it was put back for a decision."""
         fault = task.fault
         if fault is not None:
             raise LaunchError(TaskStatus(task.status), fault)
         kernel_id = task.kernel_id
         refs = task.refs
         if is_reserved(kernel_id):
-            run_reserved(self._execution, bound, kernel_id, refs)
-            return True
+            run_reserved(self._execution, bound, kernel_id, refs, self._finish_oldest)
+            return Started(bound, task)
         ready = self._execution.ready(bound, kernel_id)
         if ready is None:
-            return self._look_elsewhere(bound, task, kernel_id)
-        if bound.queue.home is not None and self._asks_for_home(bound, task, ready, refs):
-            return False
-        if task.device_hint and self._asks_for_wish(bound, task, ready):
-            return False
+            self._finish_all_of(bound)
+            self._look_elsewhere(bound, task, kernel_id)
+            return None
+        if self._is_asked_for(bound, task, ready, refs):
+            return None
         if ready.isolated is not None:
             return self._run_isolated(bound, task, ready, refs)
-        self._execution.launch(bound, ready, task, refs)
-        return True
+        return self._execution.start(bound, ready, task, refs, self._finish_oldest)
 
-    def _run_isolated(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
+    def _is_asked_for(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
+        """Whether the task had to be put back, because another device may be the better one for it."""
+        home = bound.queue.home
+        if home is not None and home in self._machine.having(ready.kernel):
+            self._finish_all_of(bound)
+            if self._asks_for_home(bound, task, ready, refs):
+                return True
+        if task.device_hint and self._machine.wished(task.device_hint) != self.device.id:
+            self._finish_all_of(bound)
+            return self._asks_for_wish(bound, task, ready)
+        return False
+
+    def _run_isolated(
+        self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]
+    ) -> Started | None:
         session = bound.queue.session
         check_buffers(ready.kernel.spec, refs)
         scalars = check_scalars(ready.kernel.spec, task.args)
         if not self._isolation.is_ready(session, ready):
             self.worker.put_back(task)
             self._isolation.make_ready(bound, ready)
-            return False
+            return None
         if any(ref[7] != HOST for ref in refs):
-            self._execution.bring(session, bound.queue, refs, HOST)
+            self._execution.bring(session, bound.queue, refs, HOST, self._finish_oldest)
         shapes = self._isolation.run(session, ready, refs, scalars)
         if shapes is not None:
             self._execution.report_shapes(ready, session, refs, shapes)
-        return True
+        return Started(bound, task)
 
     def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:
         queue = bound.queue
@@ -290,3 +352,12 @@ class Accelerator:
         if self._failures == LOST_AFTER:
             reason = f"{LOST_AFTER} tasks in a row failed, the last one with: {message}"
             self._callbacks.post(DeviceLost(self.device.id, reason))
+
+
+def _has_ended(started: Started) -> bool:
+    return started.launch is None or started.launch.ended()
+
+
+def _print_unexpected(error: Exception) -> None:
+    if not isinstance(error, LaunchError):
+        traceback.print_exception(error)

@@ -1,9 +1,10 @@
-"""Runs one task that the native fast path does not: resolve, check, bring the data, launch, report.
+"""Runs one task that the native fast path does not: resolve, check, bring the data, start, wait, report.
 
 Notes
 -----
 One `Execution` belongs to one accelerator thread. What it finds out about a kernel and its usual buffers it keeps per
-bound queue, so that the next task with the same ones costs two look-ups.
+bound queue, so that the next task with the same ones costs two look-ups. Tasks under way that use the same buffers hold
+them together.
 """
 
 from __future__ import annotations
@@ -19,18 +20,32 @@ from polymux.core.errors import Closed, InvalidRequest
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import MAX_RANK, Access, BufferView
 from polymux.device.host_arrays import typed
-from polymux.device.protocol import LaunchError, Operand, Prepared, Stream
+from polymux.device.protocol import Launch, LaunchError, LaunchingStream, Operand, Prepared, Shapes, Stream
 from polymux.segment import SegmentError, TaskRecord
 from polymux.server.arguments import Ref, check_buffers, check_scalars
 from polymux.server.kernels import BARRIER, FIRST_ID, TO_HOST, Isolated, Kernel
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST, READ, WRITE, Lease, Want
 from polymux.server.placing import BufferChangedError, DoesNotFitError
-from polymux.server.residency import Residency
+from polymux.server.residency import Relieve, Residency
 from polymux.server.session import Session, TaskQueue
 
 KEPT = 64
 """Sets of buffers whose operands are kept for one kernel of one queue."""
+HELD_BY = 8
+"""Tasks that use buffers without asking for them again, lest others who want them never get their turn."""
+
+Key = tuple[Ref, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Buffers on the device, and the tasks under way that use them."""
+
+    lease: Lease
+    operands: list[Operand]
+    tasks: int = 0
+    uses: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +59,11 @@ class Ready:
     """Why it cannot be prepared."""
     args: bytes | None = None
     scalars: dict[str, float | int | bool] = field(default_factory=dict)
-    operands: dict[tuple[Ref, ...], list[Operand]] = field(default_factory=dict)
+    operands: dict[Key, list[Operand]] = field(default_factory=dict)
+    """On host memory."""
+    views: dict[Key, list[BufferView]] = field(default_factory=dict)
+    """Of buffers that were checked, for memory of the device's own."""
+    held: dict[Key, Held] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +74,29 @@ class BoundQueue:
     version: int
     """Of the session's kernels, as `ready` knows them."""
     ready: dict[int, Ready] = field(default_factory=dict)
+    under_way: int = 0
+    """Tasks started, or ended behind such, that the client has not been told of."""
+
+
+@dataclass(slots=True, eq=False)
+class Started:
+    """A task from its start until its client is told of its end."""
+
+    bound: BoundQueue
+    task: TaskRecord
+    launch: Launch | None = None
+    """None: it has ended already, and waits for those before it."""
+    ready: Ready | None = None
+    refs: list[Ref] = field(default_factory=list)
+    key: Key = ()
+    held: Held | None = None
+    start_ns: int = 0
+    code: TaskStatus = TaskStatus.OK
+    message: str = ""
+
+    def fail(self, error: Exception) -> None:
+        """End with an error."""
+        self.code, self.message = status_of(error)
 
 
 class Execution:
@@ -84,6 +126,9 @@ class Execution:
         self._location = location
         self._residency = residency
         self._measurements = measurements
+        ahead = isinstance(stream, LaunchingStream) and device.launch_ahead > 1
+        self._launching: LaunchingStream | None = stream if ahead else None  # type: ignore[assignment]
+        self._last_end_ns = 0
 
     def ready(self, bound: BoundQueue, kernel_id: int) -> Ready | None:
         """Find a kernel and make it ready; None when the device has no implementation of it.
@@ -107,8 +152,16 @@ class Execution:
             raise LaunchError(*ready.failure)
         return ready
 
-    def launch(self, bound: BoundQueue, ready: Ready, task: TaskRecord, refs: list[Ref]) -> None:
-        """Run a task here, its data brought before.
+    def start(
+        self, bound: BoundQueue, ready: Ready, task: TaskRecord, refs: list[Ref], relieve: Relieve
+    ) -> Started:
+        """Start a task here, its data brought before; it has ended where the stream cannot start ahead.
+
+        Parameters
+        ----------
+        bound, ready, task, refs
+        relieve : callable
+            Ends the oldest task under way, which may hold what this one needs; False when there is none.
 
         Raises
         ------
@@ -120,22 +173,54 @@ class Execution:
             ready.scalars = check_scalars(ready.kernel.spec, args)
             ready.args = args
         key = tuple(refs)
-        session = bound.queue.session
         if self._location == HOST:
             operands = ready.operands.get(key)
             if operands is None:
-                operands = self._host_operands(bound, ready, refs, key)
-            self._run(ready, session, refs, operands)
-            return
-        check_buffers(ready.kernel.spec, refs)
-        lease = self.bring(session, bound.queue, refs, self._location)
+                operands = self._host_operands(bound, ready, refs, key, relieve)
+            start_ns = monotonic_ns()
+            shapes = self._launch(ready, operands)
+            self._ended(ready, bound.queue.session, refs, start_ns, shapes)
+            return Started(bound, task)
+        held = ready.held.get(key)
+        if held is None or held.uses >= HELD_BY:
+            held = self._hold(bound, ready, refs, key, relieve)
+        held.tasks += 1
+        held.uses += 1
+        started = Started(bound, task, None, ready, refs, key, held, monotonic_ns())
         try:
-            operands = [_device_operand(ref, lease) for ref in refs]
-            self._run(ready, session, refs, operands)
-        finally:
-            self._residency.release(lease)
+            if self._launching is not None:
+                assert ready.prepared is not None
+                started.launch = self._launching.start(ready.prepared, held.operands, ready.scalars)
+                return started
+            shapes = self._launch(ready, held.operands)
+        except BaseException:
+            self._let_go(started)
+            raise
+        self._let_go(started)
+        self._ended(ready, bound.queue.session, refs, started.start_ns, shapes)
+        return started
 
-    def bring(self, session: Session, queue: TaskQueue, refs: list[Ref], location: int) -> Lease:
+    def finish(self, started: Started) -> None:
+        """Wait for the end of a task that was started; its buffers are free then.
+
+        Raises
+        ------
+        LaunchError
+            Whatever went wrong, with the status for the task.
+        """
+        if started.launch is None:
+            return
+        try:
+            shapes = started.launch.wait()
+        finally:
+            self._let_go(started)
+        assert started.ready is not None
+        session = started.bound.queue.session
+        self._ended(started.ready, session, started.refs, started.start_ns, shapes)
+
+    def bring(
+        self, session: Session, queue: TaskQueue, refs: list[Ref], location: int, relieve: Relieve
+    ) -> Lease:
         """Bring a task's buffers to a place.
 
         Raises
@@ -146,7 +231,7 @@ class Execution:
         wants = [Want(session.home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
         stream = self._stream if self._location != HOST else None
         try:
-            return self._residency.acquire(location, wants, queue.id, stream)
+            return self._residency.acquire(location, wants, queue.id, stream, relieve)
         except DoesNotFitError as error:
             raise LaunchError(TaskStatus.OUT_OF_MEMORY, str(error)) from error
         except (BufferChangedError, SegmentError) as error:
@@ -192,13 +277,35 @@ class Execution:
         except LaunchError as error:
             return Ready(kernel, failure=(error.code, error.message))
 
+    def _hold(self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve) -> Held:
+        views = ready.views.get(key)
+        if views is None:
+            check_buffers(ready.kernel.spec, refs)
+            if len(ready.views) >= KEPT:
+                ready.views.clear()
+            views = ready.views[key] = [_view(ref) for ref in refs]
+        lease = self.bring(bound.queue.session, bound.queue, refs, self._location, relieve)
+        operands = [Operand(view, None, lease.memory(view.slot)) for view in views]
+        held = ready.held[key] = Held(lease, operands)
+        return held
+
+    def _let_go(self, started: Started) -> None:
+        held, ready = started.held, started.ready
+        assert held is not None
+        assert ready is not None
+        held.tasks -= 1
+        if not held.tasks:
+            if ready.held.get(started.key) is held:
+                del ready.held[started.key]
+            self._residency.release(held.lease)
+
     def _host_operands(
-        self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: tuple[Ref, ...]
+        self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve
     ) -> list[Operand]:
         check_buffers(ready.kernel.spec, refs)
         session = bound.queue.session
         if any(ref[7] != HOST for ref in refs):
-            self.bring(session, bound.queue, refs, HOST)
+            self.bring(session, bound.queue, refs, HOST, relieve)
         operands = [_host_operand(session, ref) for ref in refs]
         if all(ref[7] == HOST for ref in refs):
             if len(ready.operands) >= KEPT:
@@ -206,11 +313,17 @@ class Execution:
             ready.operands[key] = operands
         return operands
 
-    def _run(self, ready: Ready, session: Session, refs: list[Ref], operands: list[Operand]) -> None:
+    def _launch(self, ready: Ready, operands: list[Operand]) -> Shapes | None:
         assert ready.prepared is not None
-        start_ns = monotonic_ns()
-        shapes = self._stream.launch(ready.prepared, operands, ready.scalars)
-        self._measurements.launched(self._device.id, ready.kernel.id, monotonic_ns() - start_ns)
+        return self._stream.launch(ready.prepared, operands, ready.scalars)
+
+    def _ended(
+        self, ready: Ready, session: Session, refs: list[Ref], start_ns: int, shapes: Shapes | None
+    ) -> None:
+        end_ns = monotonic_ns()
+        duration_ns = end_ns - max(start_ns, self._last_end_ns)  # a stream runs one after the other
+        self._last_end_ns = end_ns
+        self._measurements.launched(self._device.id, ready.kernel.id, duration_ns)
         if shapes is not None:
             self.report_shapes(ready, session, refs, shapes)
 
@@ -220,7 +333,9 @@ def is_reserved(kernel_id: int) -> bool:
     return kernel_id < FIRST_ID
 
 
-def run_reserved(execution: Execution, bound: BoundQueue, kernel_id: int, refs: list[Ref]) -> None:
+def run_reserved(
+    execution: Execution, bound: BoundQueue, kernel_id: int, refs: list[Ref], relieve: Relieve
+) -> None:
     """Run a barrier (nothing to do, the queue is in order) or bring buffers home.
 
     Raises
@@ -232,7 +347,7 @@ def run_reserved(execution: Execution, bound: BoundQueue, kernel_id: int, refs: 
         whole = [
             (*ref[:2], READ | WRITE, *ref[3:]) for ref in refs
         ]  # the client may write what it has at home
-        execution.bring(bound.queue.session, bound.queue, whole, HOST)
+        execution.bring(bound.queue.session, bound.queue, whole, HOST, relieve)
     elif kernel_id != BARRIER:
         raise LaunchError(TaskStatus.UNKNOWN_KERNEL, f"the number {kernel_id} is reserved and no kernel")
 
@@ -246,10 +361,6 @@ def _view(ref: Ref) -> BufferView:
 def _host_operand(session: Session, ref: Ref) -> Operand:
     view = _view(ref)
     return Operand(view, typed(session.segment.view(ref[5], ref[6]), view))
-
-
-def _device_operand(ref: Ref, lease: Lease) -> Operand:
-    return Operand(_view(ref), None, lease.memory(ref[0]))
 
 
 def _check_shape(shape: Any, ref: Ref) -> None:

@@ -12,7 +12,7 @@ one thread at a time uses.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from polymux.core.errors import Closed
@@ -39,6 +39,9 @@ PASSES = 32
 """How many younger tasks may overtake one that waits."""
 SWEPT_FOR_USAGE = 256
 """Stale copies of each memory that are looked at, whether their buffers still live, before it is counted."""
+
+
+Relieve = Callable[[], bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +80,12 @@ class Residency:
         self._ledger.stores[location] = Store(name, capacity_nbytes)
 
     def acquire(
-        self, location: int, wants: Sequence[Want], queue: str = "", stream: Copier | None = None
+        self,
+        location: int,
+        wants: Sequence[Want],
+        queue: str = "",
+        stream: Copier | None = None,
+        relieve: Relieve | None = None,
     ) -> Lease:
         """Bring buffers to one place and, on a device, hold them there.
 
@@ -92,6 +100,8 @@ class Residency:
             Whose task it is.
         stream : Copier, optional
             The calling thread's own stream of that device; the device's copier otherwise.
+        relieve : callable, optional
+            Ends a task of the calling thread, which may be what has to be waited for; False when there is none.
 
         Returns
         -------
@@ -110,12 +120,12 @@ class Residency:
         wanted = merged(wants)
         evict_all = False
         while True:
-            chosen, done = self._choose(location, wanted, queue, evict_all)
+            chosen, done = self._choose(location, wanted, queue, evict_all, relieve)
             try:
                 moved_nbytes = 0 if done else self._carry_out(chosen, stream)
                 return Lease(location, [placement for placement, _ in chosen.leased], wanted, moved_nbytes)
             except MemoryError as error:
-                if evict_all:
+                if evict_all and not (relieve is not None and relieve()):
                     raise self._refused(wanted, location, error) from error
                 evict_all = True
 
@@ -275,11 +285,25 @@ class Residency:
 
     # ---- waiting and copying ----
 
-    def _choose(self, location: int, wanted: list[Want], queue: str, evict_all: bool) -> tuple[Plan, bool]:
+    def _choose(
+        self, location: int, wanted: list[Want], queue: str, evict_all: bool, relieve: Relieve | None
+    ) -> tuple[Plan, bool]:
         """Wait until a plan is possible and begin it; True when nothing has to be copied and it has ended as well."""
         waiter = _Waiter(location, frozenset(want.home.key for want in wanted))
+        while True:
+            begun = self._begin(waiter, wanted, queue, evict_all, wait=relieve is None)
+            if begun is not None:
+                return begun
+            if relieve is not None and not relieve():
+                relieve = None
+
+    def _begin(
+        self, waiter: _Waiter, wanted: list[Want], queue: str, evict_all: bool, wait: bool
+    ) -> tuple[Plan, bool] | None:
         with self._changed:
             chosen = self._try(waiter, wanted, queue, evict_all)
+            if chosen is None and not wait:
+                return None
             if chosen is None:
                 self._waiters.append(waiter)
                 try:
