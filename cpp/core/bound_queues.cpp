@@ -6,9 +6,11 @@ namespace polymux {
 
 bool BoundQueue::available() {
   if (held || broken || leaving || (fail_head && in_hand != 0)) return false;
-  if (tail != ring->taken) return true;
-  tail = ring->view.header->tail.load(std::memory_order_acquire);
-  return tail != ring->taken && !segment->dead() && ring->open.load(std::memory_order_relaxed);
+  const uint64_t next = ring->taken + 1;
+  seen = ring->view.published(next);
+  if (seen != next && ring->view.vacant(seen, next)) [[likely]]
+    return false;
+  return !segment->dead() && ring->open.load(std::memory_order_relaxed);
 }
 
 BoundQueue* BoundQueues::find(const std::string& queue) const {
@@ -50,7 +52,7 @@ bool BoundQueues::any_available() const {
 }
 
 BoundQueues::Hints BoundQueues::hints(const BoundQueue& queue) {
-  const TaskHeader& h = queue.ring->view.slots[queue.ring->taken & queue.ring->view.mask].header;
+  const TaskHeader& h = queue.ring->view.slot(queue.ring->taken + 1).header;
   const int64_t deadline_ns = h.deadline_ns;
   return {queue.priority + h.priority, deadline_ns > 0 ? deadline_ns : INT64_MAX};
 }

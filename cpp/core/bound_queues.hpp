@@ -39,7 +39,7 @@ struct BoundQueue {
   uint64_t last_chosen = 0;
   uint32_t in_hand = 0;  // tasks that the caller has and has not ended
   uint32_t trace_name = 0;
-  uint64_t tail = 0;  // as last seen
+  uint64_t seen = 0;  // what available() found in the slot of the next task
   FairGroup* group = nullptr;
   double cost = 1;                 // virtual time of one cycle
   std::atomic<uint64_t> tasks{0};  // written by the accelerator thread, read by statistics
@@ -48,7 +48,7 @@ struct BoundQueue {
   std::optional<std::pair<int32_t, std::string>> fail_head;
 
   void weigh(uint32_t weight) { cost = static_cast<double>(kNormalWeight) / weight; }
-  // Whether its head may be taken now.
+  // Whether its head may be taken now, or is none that can be: then `seen` is not the next task's number.
   bool available();
 };
 

@@ -8,6 +8,12 @@
 //
 // A queue region (its offset and capacity are told to the server when the queue is opened):
 //   QueueHeader | ErrorSlot[kErrorSlots] | Completion[capacity] | TaskSlot[capacity]
+//
+// Task n of a queue (1, 2, ...) goes into slot (n - 1) % capacity as soon as task n - capacity is completed. Its
+// sequence is written last: so the slot itself says that the task is there, and a small task travels
+// from one core to the other in a single cache line. Before that, the slot's sequence is the one of the lap before, or
+// 0: the client zeroes the first slot when it opens the queue, and in the first lap each next slot before it publishes
+// a task. Any other value is a client gone wrong.
 #pragma once
 
 #include <atomic>
@@ -79,7 +85,7 @@ struct TaskHeader {
   uint16_t arguments_nbytes;
   uint8_t n_buffers;
   uint8_t flags;
-  uint64_t sequence;
+  uint64_t sequence;  // read and written through QueueView::published() and publish()
   int64_t deadline_ns;
   int8_t priority;
   uint8_t share;
@@ -110,7 +116,7 @@ struct ErrorSlot {
 static_assert(sizeof(ErrorSlot) == 1024);
 
 struct QueueHeader {
-  alignas(128) std::atomic<uint64_t> tail;       // client: tasks submitted
+  alignas(128) std::atomic<uint64_t> tail;       // client: tasks submitted, for whoever counts them
   alignas(128) std::atomic<uint64_t> taken;      // server: tasks taken
   alignas(128) std::atomic<uint64_t> completed;  // server: tasks completed
   std::atomic<uint64_t> failed;                  // server: those of them that failed; written before `completed`
@@ -169,6 +175,20 @@ struct QueueView {
         completions(reinterpret_cast<Completion*>(region + kCompletionsInQueue)),
         slots(reinterpret_cast<TaskSlot*>(region + slots_in_queue(capacity))),
         mask(capacity - 1) {}
+
+  TaskSlot& slot(uint64_t sequence) const { return slots[(sequence - 1) & mask]; }
+  // What the slot of a task says that is in it.
+  uint64_t published(uint64_t sequence) const {
+    return std::atomic_ref(slot(sequence).header.sequence).load(std::memory_order_acquire);
+  }
+  // Whether a slot can say so before the task is there.
+  bool vacant(uint64_t published, uint64_t sequence) const {
+    return published == 0 || published + mask + 1 == sequence;
+  }
+  void publish(uint64_t sequence) const {
+    if (sequence <= mask) std::atomic_ref(slot(sequence + 1).header.sequence).store(0, std::memory_order_relaxed);
+    std::atomic_ref(slot(sequence).header.sequence).store(sequence, std::memory_order_release);
+  }
 };
 
 }  // namespace polymux

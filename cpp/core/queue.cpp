@@ -26,6 +26,7 @@ Queue::Queue(std::shared_ptr<Client> client, const QueueOptions& options)
   }
   view_ = QueueView(client_->base() + region_, capacity_);
   std::memset(static_cast<void*>(view_.header), 0, sizeof(QueueHeader));
+  view_.slot(1).header.sequence = 0;
   progress_ = std::make_shared<Progress>();
   progress_->header = view_.header;
   try {

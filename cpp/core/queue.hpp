@@ -90,17 +90,17 @@ inline uint64_t Queue::submit(uint32_t kernel, uint32_t n_buffers, Buffer* const
   if (tail_ - reaped_ >= capacity_ || closed()) [[unlikely]]
     wait_for_room();
   const uint64_t sequence = tail_ + 1;
-  TaskSlot& slot = view_.slots[tail_ & view_.mask];
-  slot.header = {kernel,
-                 static_cast<uint16_t>(arguments_nbytes),
-                 static_cast<uint8_t>(n_buffers),
-                 0,
-                 sequence,
-                 hints.deadline_ns,
-                 static_cast<int8_t>(hints.priority),
-                 static_cast<uint8_t>(hints.share),
-                 static_cast<uint16_t>(hints.device),
-                 stamp_of(cycles())};
+  TaskSlot& slot = view_.slot(sequence);
+  TaskHeader& header = slot.header;
+  header.kernel = kernel;
+  header.arguments_nbytes = static_cast<uint16_t>(arguments_nbytes);
+  header.n_buffers = static_cast<uint8_t>(n_buffers);
+  header.flags = 0;
+  header.deadline_ns = hints.deadline_ns;
+  header.priority = static_cast<int8_t>(hints.priority);
+  header.share = static_cast<uint8_t>(hints.share);
+  header.device = static_cast<uint16_t>(hints.device);
+  header.submitted = stamp_of(cycles());
   auto* refs = reinterpret_cast<BufferRef*>(slot.payload);
   for (uint32_t i = 0; i < n_buffers; ++i) {
     Buffer* b = buffers[i];
@@ -113,7 +113,8 @@ inline uint64_t Queue::submit(uint32_t kernel, uint32_t n_buffers, Buffer* const
   }
   std::memcpy(refs + n_buffers, arguments, arguments_nbytes);
   tail_ = sequence;
-  view_.header->tail.store(sequence, std::memory_order_release);
+  view_.publish(sequence);
+  view_.header->tail.store(sequence, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint64_t sleepers = client_->header()->sleepers.load(std::memory_order_relaxed);
   if ((sleepers & kSleeperMask) != 0) [[unlikely]]

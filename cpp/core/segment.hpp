@@ -53,6 +53,12 @@ struct ServerQueue {
   uint64_t served = 0;  // the last wanted sequence that was woken for
   uint32_t next_error = 0;
   std::atomic<bool> open{true};
+
+  // Tasks submitted and not taken, as the client says.
+  uint64_t pending() const {
+    const uint64_t n = view.header->tail.load(std::memory_order_relaxed) - taken;
+    return n <= capacity ? n : 0;
+  }
 };
 
 class Segment {

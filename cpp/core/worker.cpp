@@ -138,7 +138,6 @@ void Worker::apply_bind(std::unique_ptr<BoundQueue> bound, uint64_t group) {
     bound->trace_name = static_cast<uint32_t>(at - trace_names_.begin());
     if (at == trace_names_.end()) trace_names_.push_back(bound->queue);
   }
-  bound->tail = bound->ring->taken;  // another stream may have had it
   bound_.add(std::move(bound), group);
 }
 
@@ -285,17 +284,17 @@ Worker::Next Worker::next(bool block) {
       continue;
     }
     ServerQueue& ring = *b->ring;
-    if (b->tail - ring.taken > ring.capacity) {
+    const uint64_t sequence = ring.taken + 1;
+    if (b->seen != sequence) {
       b->broken = true;
       return {Kind::violation,
               nullptr,
               b->queue,
-              "the ring's tail " + std::to_string(b->tail) + " is more than its capacity ahead of " +
-                  std::to_string(ring.taken),
+              "there is a task with sequence " + std::to_string(b->seen) + " in the ring, where only " +
+                  std::to_string(sequence) + " can be",
               {}};
     }
-    const uint64_t sequence = ring.taken + 1;
-    b->segment->read_task(ring.view.slots[ring.taken & ring.view.mask], sequence, &scratch_);
+    b->segment->read_task(ring.view.slot(sequence), sequence, &scratch_);
     ring.taken = sequence;
     ring.view.header->taken.store(sequence, std::memory_order_relaxed);
     ++ran;

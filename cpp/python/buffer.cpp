@@ -50,8 +50,9 @@ struct Exported {
 int get_buffer(PyObject* self, Py_buffer* view, int) {
   static constexpr const char* formats[] = {"?", "b", "h", "i", "q", "B",  "H", "I",
                                             "Q", "e", "f", "d", "H", "Zf", "Zd"};
-  const std::shared_ptr<Buffer> b = nb::inst_ptr<PyBuffer>(nb::handle(self))->buffer;
   try {
+    if (!nb::inst_ready(nb::handle(self))) throw Failure(POLYMUX_CLOSED, "the buffer could not be allocated");
+    const std::shared_ptr<Buffer> b = nb::inst_ptr<PyBuffer>(nb::handle(self))->buffer;
     b->check_open();
     b->bring_home(-1);
     auto exported = std::make_unique<Exported>();

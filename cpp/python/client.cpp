@@ -137,8 +137,12 @@ void bind_py_queue(nb::module_& m) {
           "__init__",
           [](PyQueue* self, const PyClient& client, const std::string& name, int32_t priority,
              const std::string& device, uint32_t capacity, bool raise_when_full, uint64_t memory_nbytes) {
-            new (self)
-                PyQueue{client.client->open_queue({name, device, priority, memory_nbytes, capacity, raise_when_full})};
+            new (self) PyQueue{client.client->open_queue({.name = name,
+                                                          .device = device,
+                                                          .priority = priority,
+                                                          .memory_nbytes = memory_nbytes,
+                                                          .capacity = capacity,
+                                                          .raise_when_full = raise_when_full})};
           },
           "client"_a, "name"_a, "priority"_a, "device"_a, "capacity"_a, "raise_when_full"_a, "memory_nbytes"_a)
       .def("barrier", &barrier, "A task that is done when all earlier tasks of the queue are.")

@@ -35,13 +35,12 @@ nb::tuple buffer_tuple(const Segment& segment, uint32_t slot, uint16_t generatio
 
 nb::list pending_refs(const Segment& segment, uint32_t index, uint64_t limit) {
   const auto queue = segment.queue(index);
-  const uint64_t taken = queue->taken;
-  const uint64_t pending = queue->view.header->tail.load(std::memory_order_acquire) - taken;
+  const uint64_t first = queue->taken + 1;
+  const uint64_t end = first + std::min<uint64_t>(limit, queue->capacity);
   nb::list out;
-  if (pending > queue->capacity) return out;
   auto task = std::make_unique<CheckedTask>();
-  for (uint64_t at = taken; at != taken + std::min(pending, limit); ++at) {
-    segment.read_task(queue->view.slots[at & queue->view.mask], at + 1, task.get());
+  for (uint64_t sequence = first; sequence != end && queue->view.published(sequence) == sequence; ++sequence) {
+    segment.read_task(queue->view.slot(sequence), sequence, task.get());
     for (uint32_t i = 0; i < task->header.n_buffers; ++i) {
       const CheckedRef& r = task->refs[i];
       out.append(nb::make_tuple(r.slot, r.generation, r.access));
@@ -202,20 +201,14 @@ void bind_server(nb::module_& m) {
       .def("open_queue", &Segment::open_queue, "offset"_a, "capacity"_a)
       .def("close_queue", &Segment::close_queue, "index"_a)
       .def(
-          "pending",
-          [](const Segment& s, uint32_t index) {
-            const auto q = s.queue(index);
-            const uint64_t tail = q->view.header->tail.load(std::memory_order_acquire);
-            const uint64_t n = tail - q->taken;
-            return n <= q->capacity ? n : 0;
-          },
-          "index"_a, "Tasks submitted and not yet taken.")
+          "pending", [](const Segment& s, uint32_t index) { return s.queue(index)->pending(); }, "index"_a,
+          "Tasks submitted and not yet taken.")
       .def(
           "counters",
           [](const Segment& s, uint32_t index) {
             const auto q = s.queue(index);
             nb::dict d;
-            d["submitted"] = q->view.header->tail.load(std::memory_order_acquire);
+            d["submitted"] = q->taken + q->pending();
             d["taken"] = q->taken;
             d["completed"] = q->completed;
             d["capacity"] = q->capacity;
@@ -325,6 +318,7 @@ void bind_server(nb::module_& m) {
         d["completions_in_queue"] = kCompletionsInQueue;
         d["completion_nbytes"] = sizeof(Completion);
         d["task_slot_nbytes"] = sizeof(TaskSlot);
+        d["task_sequence"] = offsetof(TaskHeader, sequence);
         return d;
       },
       "Offsets and sizes of the shared structures (cpp/core/layout.hpp), for programs that write them by hand.");

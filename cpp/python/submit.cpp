@@ -166,12 +166,14 @@ bool add_buffers(Queue& queue, const KernelEntry& kernel, PyObject* sequence, ui
                          ", not a buffer; put arrays into one with queue.array(...)");
       return false;
     }
-    Buffer* b = nb::inst_ptr<PyBuffer>(nb::handle(items[i]))->buffer.get();
-    if (b->client().get() != queue.client().get() || b->closed()) {
+    const nb::handle item(items[i]);
+    Buffer* b = nb::inst_ready(item) ? nb::inst_ptr<PyBuffer>(item)->buffer.get() : nullptr;
+    if (b == nullptr || b->client().get() != queue.client().get() || b->closed()) {
       raise_argument(queue, kernel,
                      "argument " + std::to_string(given->n) +
-                         (b->closed() ? " is a buffer that is closed"
-                                      : " is a buffer of another client; export it there and import it here"));
+                         (b == nullptr  ? " is a buffer that could not be allocated"
+                          : b->closed() ? " is a buffer that is closed"
+                                        : " is a buffer of another client; export it there and import it here"));
       return false;
     }
     given->buffers[given->n] = b;
@@ -267,6 +269,8 @@ PyObject* submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
                     "submit(kernel, inputs=(), outputs=(), **scalars) takes 1 to 3 positional arguments");
     return nullptr;
   }
+  if (!nb::inst_ready(nb::handle(self))) [[unlikely]]
+    throw Failure(POLYMUX_CLOSED, "the queue could not be opened");
   const std::shared_ptr<Queue>& queue_pointer = nb::inst_ptr<PyQueue>(nb::handle(self))->queue;
   Queue& queue = *queue_pointer;
   const KernelEntry* kernel = look_up(queue, args[0]);
@@ -310,7 +314,8 @@ PyObject* queue_submit(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
     return submit(self, args, nargs, names);
   } catch (const Failure& failure) {
     const char* kernel = nargs > 0 && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : "";
-    set_failure(failure, nb::inst_ptr<PyQueue>(nb::handle(self))->queue->id(), kernel);
+    const nb::handle queue(self);
+    set_failure(failure, nb::inst_ready(queue) ? nb::inst_ptr<PyQueue>(queue)->queue->id() : "-", kernel);
   } catch (nb::python_error& e) {
     e.restore();
   } catch (const std::exception& e) {

@@ -80,10 +80,6 @@ class HandMadeClient:
         )
         self.put(at, data)
         self.tail += 1
-        self.publish(self.tail)
-
-    def publish(self, tail: int) -> None:
-        self.put(self.region + LAYOUT["queue_tail"], struct.pack("<Q", tail))
 
     def task(
         self,

@@ -133,16 +133,22 @@ class RawPeer:
 
     def submit(self, descriptor: bytes) -> int:
         """Put a descriptor into the next place of the ring and ring the doorbell; its sequence number."""
-        at = self.region + slots_in_queue(self.capacity)
-        self.put(at + self.tail % self.capacity * LAYOUT["task_slot_nbytes"], descriptor)
+        at, word = self._next_slot(), LAYOUT["task_sequence"]
+        self.put(at, descriptor[:word])
+        self.put(at + word + 8, descriptor[word + 8 :])
+        self.publish(int.from_bytes(descriptor[word : word + 8], "little"))
         self.tail += 1
-        self.publish(self.tail)
         return self.tail
 
-    def publish(self, tail: int) -> None:
-        """Write the ring's tail and wake the server."""
-        self.put(self.region + LAYOUT["queue_tail"], struct.pack("<Q", tail & (2**64 - 1)))
+    def publish(self, sequence: int) -> None:
+        """Say which task is in the next place of the ring and wake the server."""
+        at = self._next_slot() + LAYOUT["task_sequence"]
+        self.bytes[at : at + 8].view("<u8")[0] = sequence
         self.ring()
+
+    def _next_slot(self) -> int:
+        at = self.region + slots_in_queue(self.capacity)
+        return int(at + self.tail % self.capacity * LAYOUT["task_slot_nbytes"])
 
     def ring(self) -> None:
         """Ring the doorbell."""

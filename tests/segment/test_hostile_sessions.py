@@ -20,6 +20,7 @@ DEVICES = ("cpu:0", "cpu:1")
 ROUNDS = 150
 """Sessions of noise, each of `BURSTS` fillings of a ring of 64 tasks."""
 BURSTS = 6
+SEQUENCE = range(LAYOUT["task_sequence"], LAYOUT["task_sequence"] + 8)
 SAXPY_ARGUMENTS = np.array(2.0).tobytes()
 Noise = Callable[[RawPeer, np.random.Generator], None]
 
@@ -92,7 +93,8 @@ def nearly_right(peer: RawPeer, random: np.random.Generator, kernels: list[int])
         arguments = SAXPY_ARGUMENTS if random.random() < 0.5 else random.bytes(int(random.integers(0, 64)))
         data = bytearray(peer.task(int(random.choice(kernels)), refs, arguments))
         for at in random.integers(0, len(data), random.integers(0, 3)):
-            data[at] = random.integers(0, 256)
+            if at not in SEQUENCE or random.random() < 0.002:  # a wrong one ends the session
+                data[at] = random.integers(0, 256)
         peer.submit(bytes(data))
 
 
@@ -126,12 +128,12 @@ def noise_everywhere(peer: RawPeer, random: np.random.Generator, kernels: list[i
     peer.ring()
 
 
-def tail_jumps(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
-    """Publish a tail that was never submitted."""
-    peer.publish(int(random.integers(0, 2**63)) if random.random() < 0.5 else peer.tail - 1)
+def sequence_jumps(peer: RawPeer, random: np.random.Generator, kernels: list[int]) -> None:
+    """Publish a task that cannot be the next one."""
+    peer.publish(int(random.integers(0, 2**63)) if random.random() < 0.5 else peer.tail)
 
 
-NOISES = (nearly_right, nearly_right, pure_noise, pure_noise, noise_everywhere, tail_jumps)
+NOISES = (nearly_right, nearly_right, pure_noise, pure_noise, noise_everywhere, sequence_jumps)
 
 
 def session_of_noise(server: ServerProcess, random: np.random.Generator) -> bool:

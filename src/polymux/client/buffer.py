@@ -101,6 +101,8 @@ class Buffer(CoreBuffer):
         return shape[0]
 
     def __repr__(self) -> str:
+        if not hasattr(self, "client"):
+            return "<Buffer: could not be allocated>"
         if self.closed:
             return f"<Buffer {self.slot}: closed>"
         place = "on a device" if self.away else "at home"

@@ -204,6 +204,8 @@ class Client(CoreClient):
         return None if scalars is None else spec.pack(scalars)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "name"):
+            return "<Client: could not connect>"
         return f"<Client {self.name}: {'closed' if self.closed else f'session {self.session}'}>"
 
     def __enter__(self) -> Self:

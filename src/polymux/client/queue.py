@@ -144,6 +144,8 @@ class Queue(CoreQueue):
         return Transfer(self.submit("copy", [buffer], [staging]), staging, out)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "client"):
+            return "<Queue: could not be opened>"
         state = "closed" if self.closed else f"{self.in_flight} in flight"
         return f"<Queue {self.name}: {state}>"
 
