@@ -83,7 +83,12 @@ bool Buffer::bring_home(int64_t timeout_ns) {
   if (!away()) return true;
   client_->check_open();
   std::shared_ptr<Queue> queue = client_->queue_for(last_progress_.get());
-  if (!queue) queue = client_->open_queue({.name = "home", .capacity = 16});
+  if (!queue) {
+    QueueOptions options;
+    options.name = "home";
+    options.capacity = kMinCapacity;
+    queue = client_->open_queue(options);
+  }
   Buffer* self = this;
   const uint8_t access = POLYMUX_READ;
   const uint64_t sequence = queue->submit(kToHostKernel, 1, &self, &access, "", 0, {});

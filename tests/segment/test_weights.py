@@ -12,10 +12,11 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from polymux.segment import Worker
+from tests.segment.server_process import until
 from tests.unit.segment.ring import Rings
 
 FORK = multiprocessing.get_context("fork")
-CAPACITY = 64
+CAPACITY = 256
 TASK_S = 0.001
 
 
@@ -44,6 +45,7 @@ class Stream:
         child = FORK.Process(target=keep_full, args=(rings, priority), daemon=True)
         child.start()
         self._children.append(child)
+        until(lambda: rings.segment.pending(rings.indices[0]) == CAPACITY)
         self.worker.bind(rings.segment, rings.indices[0], name, 0, True, len(self._children), weight)
 
     def run(self, n: int) -> Counter[str]:

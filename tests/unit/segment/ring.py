@@ -54,6 +54,8 @@ class Rings:
         at = self._regions[queue] + slots_in_queue(self._capacity) + slot
         data = header + b"".join(struct.pack("<IHBB", *ref, 0) for ref in refs)
         self._memory[at : at + len(data)] = data
+        tail = self._regions[queue] + LAYOUT["queue_tail"]
+        self._memory[tail : tail + 8] = struct.pack("<Q", number)
         self._submitted[queue] = number
         return number
 
