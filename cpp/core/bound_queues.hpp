@@ -45,6 +45,7 @@ struct BoundQueue {
   std::atomic<uint64_t> tasks{0};  // written by the accelerator thread, read by statistics
   std::atomic<uint64_t> busy_cycles{0};
   std::atomic<uint64_t> waiting_cycles{0};
+  std::atomic<uint64_t> failed{0};
   std::optional<std::pair<int32_t, std::string>> fail_head;
 
   void weigh(uint32_t weight) { cost = static_cast<double>(kNormalWeight) / weight; }

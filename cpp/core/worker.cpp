@@ -204,6 +204,7 @@ void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const
   add(b.tasks, 1);
   add(b.busy_cycles, busy);
   add(b.waiting_cycles, waiting);
+  if (status != POLYMUX_OK) add(b.failed, 1);
   add(tasks_, 1);
   add(busy_cycles_, busy);
   add(waiting_cycles_, waiting);
@@ -369,7 +370,8 @@ QueueStats Worker::give_up(TaskRecord* record) {
 }
 
 QueueStats Worker::stats_of(const BoundQueue& b, double ns_per_cycle) const {
-  return {b.tasks.load(), to_ns(b.busy_cycles.load(), ns_per_cycle), to_ns(b.waiting_cycles.load(), ns_per_cycle)};
+  return {b.tasks.load(), to_ns(b.busy_cycles.load(), ns_per_cycle), to_ns(b.waiting_cycles.load(), ns_per_cycle),
+          b.failed.load()};
 }
 
 WorkerStats Worker::stats() {

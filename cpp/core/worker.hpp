@@ -40,6 +40,7 @@ struct QueueStats {
   uint64_t tasks = 0;
   int64_t busy_ns = 0;
   int64_t waiting_ns = 0;  // from submit to start, summed over the tasks
+  uint64_t failed = 0;     // of the tasks: those that ended with an error
 };
 
 struct WorkerStats {

@@ -69,8 +69,8 @@ nb::tuple next_tuple(Worker& worker, bool block) {
     case Worker::Kind::task:
       return nb::make_tuple("task", next.task);
     case Worker::Kind::released:
-      return nb::make_tuple("released",
-                            nb::make_tuple(next.queue, next.stats.tasks, next.stats.busy_ns, next.stats.waiting_ns));
+      return nb::make_tuple("released", nb::make_tuple(next.queue, next.stats.tasks, next.stats.busy_ns,
+                                                       next.stats.waiting_ns, next.stats.failed));
     case Worker::Kind::violation:
       return nb::make_tuple("violation", nb::make_tuple(next.queue, next.message));
     case Worker::Kind::idle:
@@ -89,6 +89,7 @@ nb::dict stats_dict(Worker& worker) {
     of_queue["tasks"] = q.tasks;
     of_queue["busy_ns"] = q.busy_ns;
     of_queue["waiting_ns"] = q.waiting_ns;
+    of_queue["failed"] = q.failed;
     queues[nb::cast(queue)] = of_queue;
   }
   nb::dict out;
@@ -294,11 +295,11 @@ void bind_server(nb::module_& m) {
           "give_up",
           [](Worker& w, TaskRecord& t) {
             const QueueStats s = w.give_up(&t);
-            return nb::make_tuple(s.tasks, s.busy_ns, s.waiting_ns);
+            return nb::make_tuple(s.tasks, s.busy_ns, s.waiting_ns, s.failed);
           },
           "task"_a,
           "Back to the head of its queue, which is let go of at once, without \"released\"; (tasks, busy_ns, "
-          "waiting_ns).")
+          "waiting_ns, failed).")
       .def("stats", &stats_dict)
       .def("drain_trace", &trace_list, "[(queue, kernel_id, sequence, submitted_ns, start_ns, end_ns)]")
       .def_prop_ro("trace_dropped", &Worker::trace_dropped);

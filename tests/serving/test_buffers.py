@@ -14,6 +14,7 @@ import pytest
 
 import polymux
 from polymux.client import Client
+from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.lifecycle import Lifecycle
 from polymux.serving.limits import Limits
@@ -31,7 +32,7 @@ class Front:
         self.client = polymux.connect(start=True, name="test", segment_nbytes=SEGMENT_NBYTES)
         self.models = Models()
         self.lifecycle = Lifecycle(root, self.models, self.client, _no_other)
-        self.app = HttpApp(self.models, Limits())
+        self.app = HttpApp(self.models, Limits(), Metrics(dict))
         asyncio.run(self._load())
 
     async def _load(self) -> None:

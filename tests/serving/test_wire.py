@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from polymux.core.dtype import DType
+from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.http_server import bind, serve_http
 from polymux.serving.limits import Limits
@@ -87,7 +88,7 @@ def on_wire(scenario: Callable[[Wire], Awaitable[Any]], limits: Limits = LIMITS)
     async def main() -> Any:
         listener = bind("127.0.0.1", 0)
         listener.listen(128)
-        server = asyncio.create_task(serve_http(HttpApp(models, limits), limits, listener))
+        server = asyncio.create_task(serve_http(HttpApp(models, limits, Metrics(dict)), limits, listener))
         try:
             return await scenario(Wire(listener.getsockname()[1], runner))
         finally:

@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
-from polymux.cli.tables import applications_table, devices_table, queues_table, server_line, streams_table
+from polymux.cli.tables import devices_table, queues_table, server_line, sessions_table, streams_table
 from polymux.cli.text import terminal
+from polymux.cli.usage import applications_usage, devices_usage
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -33,9 +34,11 @@ def run(options: argparse.Namespace) -> int:
     console.print(server_line(state))
     for made in (
         devices_table(state),
+        devices_usage(state, width=console.width),
         streams_table(state),
         queues_table(state),
-        applications_table(state),
+        applications_usage(state, width=console.width),
+        sessions_table(state),
     ):
         console.print()
         console.print(made)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from polymux.cli.text import count, duration, percent, size, table
+from polymux.cli.text import count, duration, percent, shorten, size, table
 
 State = dict[str, Any]
 
@@ -22,20 +22,14 @@ def server_line(state: State) -> str:
 
 
 def devices_table(state: State) -> Table:
-    """List the devices with their memory."""
-    columns = ("device", "name", "units", "memory used", "copied in", "copied out")
-    made = table("Devices", columns, columns[2:])
+    """List the devices with what they are."""
+    columns = ("device", "name", "units", "streams")
+    made = table("Machine", columns, columns[2:])
     for device in state["devices"]:
-        made.add_row(
-            device["id"],
-            escape(device["name"])
-            if device["lost"] is None
-            else f"[red]lost: {escape(device['lost'])}[/red]",
-            str(device["units"]),
-            _memory(device),
-            size(device["copied_in_nbytes"]),
-            size(device["copied_out_nbytes"]),
-        )
+        name = escape(device["name"])
+        if device["lost"] is not None:
+            name = f"[red]lost: {escape(device['lost'])}[/red]"
+        made.add_row(device["id"], name, str(device["units"]), str(len(device["streams"])))
     return made
 
 
@@ -53,19 +47,20 @@ def streams_table(state: State, before: State | None = None) -> Table:
     return made
 
 
-def applications_table(state: State) -> Table:
-    """List the applications."""
-    columns = ("application", "session", "process", "user", "queues", "kernels", "segment")
-    made = table("Applications", columns, columns[1:])
+def sessions_table(state: State) -> Table:
+    """List the connections of applications."""
+    columns = ("session", "application", "process", "user", "queues", "kernels", "segment", "on devices")
+    made = table("Sessions", columns, columns[2:])
     for item in state["applications"]:
         made.add_row(
-            escape(item["name"]),
             str(item["session"]),
+            escape(item["name"]),
             str(item["pid"]),
             str(item["uid"]),
             str(item["queues"]),
             str(item["kernels"]),
             size(item["segment_nbytes"]),
+            size(item["device_nbytes"]),
         )
     if not state["applications"]:
         made.add_row("[dim]none[/dim]")
@@ -73,9 +68,12 @@ def applications_table(state: State) -> Table:
 
 
 def queues_table(state: State, before: State | None = None) -> Table:
-    """List the queues."""
-    columns = ("queue", "application", "runs on", "waiting", "done", "tasks/s", "moved", "on devices")
+    """List the queues: with two moments how fast they are, else what they took and where their data is."""
+    more = ("busy", "on devices") if before is None else ("tasks/s",)
+    columns = ("queue", "application", "runs on", "waiting", "done", "wait/task", "moves", *more)
     made = table("Queues", columns, columns[3:])
+    if before is not None:
+        shorten(made, 1, 16)
     earlier = _by_id(before, "queues")
     for queue in state["queues"]:
         name = queue["id"] if queue["name"] == queue["id"] else f"{queue['id']} {queue['name']}"
@@ -85,9 +83,15 @@ def queues_table(state: State, before: State | None = None) -> Table:
             _where(queue),
             count(queue["pending"]),
             count(queue["completed"]),
-            _rate(state, before, queue["completed"], earlier.get(queue["id"], {}).get("completed")),
-            str(queue["migrations"]),
-            size(queue["device_nbytes"]),
+            duration(queue["waiting_ns"] / queue["completed"]) if queue["completed"] else "-",
+            count(queue["migrations"]),
+            *(
+                (duration(queue["busy_ns"]), size(queue["device_nbytes"]))
+                if before is None
+                else (
+                    _rate(state, before, queue["completed"], earlier.get(queue["id"], {}).get("completed")),
+                )
+            ),
         )
     if not state["queues"]:
         made.add_row("[dim]none[/dim]")
@@ -96,12 +100,6 @@ def queues_table(state: State, before: State | None = None) -> Table:
 
 def _by_id(state: State | None, kind: str) -> dict[str, Any]:
     return {} if state is None else {item["id"]: item for item in state[kind]}
-
-
-def _memory(device: dict[str, Any]) -> str:
-    if device["memory"] == "host":
-        return "shared"
-    return f"{size(device['used_nbytes'])} of {size(device['memory_nbytes'])}"
 
 
 def _where(queue: dict[str, Any]) -> str:

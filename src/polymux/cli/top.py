@@ -12,13 +12,12 @@ from rich.live import Live
 from polymux.cli.connection import AdminConnection, add_socket_option, socket_path
 from polymux.cli.tables import (
     State,
-    applications_table,
-    devices_table,
     queues_table,
     server_line,
     streams_table,
 )
 from polymux.cli.text import terminal
+from polymux.cli.usage import applications_usage, devices_usage
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +25,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "top",
         help="show devices, streams, queues and applications live",
-        description="Show devices, streams, queues, applications, memory and tasks per second; Ctrl-C ends it.",
+        description="Show what devices, streams, queues and applications do, per second and since the server's"
+        " start: device time, tasks, failed tasks, how long a task waits for its start, bytes copied, queues that"
+        " moved to another device. A terminal of 104 columns shows copies by direction. Ctrl-C ends it.",
     )
     parser.add_argument(
         "--interval",
@@ -47,10 +48,13 @@ def run(options: argparse.Namespace) -> int:
         before: State = connection.request_json("status")
         if options.once:
             time.sleep(options.interval)
-            console.print(frame(connection.request_json("status"), before))
+            console.print(frame(connection.request_json("status"), before, console.width))
             return 0
         with Live(
-            frame(before, None), console=console, screen=console.is_terminal, auto_refresh=False
+            frame(before, None, console.width),
+            console=console,
+            screen=console.is_terminal,
+            auto_refresh=False,
         ) as live:
             try:
                 _follow(connection, before, options.interval, live)
@@ -59,18 +63,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def frame(state: State, before: State | None) -> RenderableType:
-    """Make one frame."""
+def frame(state: State, before: State | None, width: int) -> RenderableType:
+    """Make one frame for a terminal of so many columns."""
     return Group(
         server_line(state),
         "",
-        devices_table(state),
+        devices_usage(state, before, width),
         "",
         streams_table(state, before),
         "",
         queues_table(state, before),
         "",
-        applications_table(state),
+        applications_usage(state, before, width),
     )
 
 
@@ -78,7 +82,7 @@ def _follow(connection: AdminConnection, before: State, interval_s: float, live:
     while True:
         time.sleep(interval_s)
         state: dict[str, Any] = connection.request_json("status")
-        live.update(frame(state, before), refresh=True)
+        live.update(frame(state, before, live.console.width), refresh=True)
         before = state
 
 

@@ -19,6 +19,7 @@ from polymux.cli.connection import add_socket_option, socket_path
 from polymux.cli.detach import detach
 from polymux.cli.text import size
 from polymux.core.errors import PolymuxError
+from polymux.metrics.address import LOOPBACK, Address, parse_address
 from polymux.policy import registry
 from polymux.server.config import Config, read_config
 from polymux.server.options import KernelsFile, RuntimeOptions
@@ -39,6 +40,7 @@ What is given here goes before what the configuration file says:
   socket = "/run/polymux.sock"          devices = ["cpu", "opencl:0"]
   policy = "least_loaded"               kernels = ["a.py", { file = "b.toml", isolate = true }]
   allow_uids = [1000]                   trace = "trace.json"        record = "run.jsonl"
+  metrics = "127.0.0.1:9464"
   [limits]
   segment_nbytes = "1 GiB"              max_segment_nbytes = "8 GiB"        max_clients = 120
   worker_nbytes = "4 GiB"
@@ -90,6 +92,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--record", metavar="FILE", type=Path, help="record events and decisions for 'polymux replay'"
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        type=_address,
+        help=f"serve Prometheus metrics at http://HOST:PORT/metrics (host: {LOOPBACK} if none is given; port 0: a"
+        " free one)",
+    )
     parser.add_argument("--detach", action="store_true", help="return when it is ready; it goes on by itself")
     parser.add_argument(
         "--log", metavar="FILE", type=Path, help="with --detach: where it writes (default: beside the socket)"
@@ -117,7 +126,15 @@ def _merged(options: argparse.Namespace, configured: RuntimeOptions) -> RuntimeO
         kernels=(*configured.kernels, *given),
         trace=options.trace or configured.trace,
         record=options.record or configured.record,
+        metrics=options.metrics or configured.metrics,
     )
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _serve(options: RuntimeOptions, path: Path) -> int:
@@ -156,6 +173,8 @@ def _print_banner(runtime: Runtime, path: Path) -> None:
         )
     for absent in parts.absent:
         console.print(f"  [dim]no {escape(absent.name)}: {escape(absent.reason)}[/dim]")
+    if runtime.metrics_url is not None:
+        console.print(f"  metrics at {escape(runtime.metrics_url)}")
     console.print(f"  {len(parts.directory.all())} kernels; Ctrl-C or 'polymux down' ends the server")
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()

@@ -18,7 +18,7 @@ from polymux.core.event import (
     KernelMissing,
     QueueReleased,
 )
-from polymux.core.ids import DeviceId, KernelName
+from polymux.core.ids import DeviceId, KernelName, QueueId
 from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError, Stream
 from polymux.segment import TaskRecord, Worker
@@ -35,6 +35,7 @@ LOST_AFTER = 3
 
 Post = Callable[[Event], None]
 Drop = Callable[[TaskQueue, str], None]
+Ran = Callable[[QueueId, DeviceId, int, int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Callbacks:
     """An event to the scheduler."""
     drop: Drop
     """A queue whose client breaks the rules of the ring."""
+    ran: Ran
+    """What a stream of a device did for a queue that it lets go of: tasks, busy ns, waiting ns, failed tasks."""
 
 
 class Accelerator:
@@ -179,18 +182,22 @@ class Accelerator:
         while self._boundaries:
             self._boundaries.popleft()()
 
-    def _released(self, queue: str, tasks: int, busy_ns: int, waiting_ns: int) -> None:
+    def _released(self, queue: str, *counts: int) -> None:
         bound = self._bound.pop(queue, None)
         if bound is not None:
-            bound.queue.count(tasks, busy_ns, waiting_ns)
+            self._count(bound.queue, *counts)
             self._callbacks.post(QueueReleased(bound.queue.id))
 
     def _let_go(self, bound: BoundQueue, task: TaskRecord, question: HeldHead) -> None:
         """Put a task back and its queue into the scheduler's hands, with a question about that task."""
         counts = self.worker.give_up(task)
-        bound.queue.count(*counts)
         del self._bound[bound.queue.id]
+        self._count(bound.queue, *counts)
         self._callbacks.post(question)
+
+    def _count(self, queue: TaskQueue, tasks: int, busy_ns: int, waiting_ns: int, failed: int) -> None:
+        queue.count(tasks, busy_ns, waiting_ns, failed)
+        self._callbacks.ran(queue.id, self.device.id, tasks, busy_ns, waiting_ns, failed)
 
     def _take(self, task: TaskRecord) -> None:
         bound = self._bound[task.queue]

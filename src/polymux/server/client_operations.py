@@ -164,6 +164,7 @@ class _ClientOperations:
         limit_nbytes = self._parts.options.limits.worker_nbytes
         session = Session(session_id, name, client.peer, segment, kernels, limit_nbytes, weight)
         self._parts.sessions[session_id] = session
+        self._parts.accounts.opened(session_id, name)
         client.session = session
         return session
 
@@ -177,6 +178,7 @@ class UnknownNameError(InvalidRequest):
 def end_session(parts: Parts, session: Session) -> None:
     """See to it that nothing of a client that is gone stays; called in the I/O thread, waits for nothing."""
     parts.sessions.pop(session.id, None)
+    parts.accounts.closed(session.id)
     session.owner.ended = True
     session.segment.close()
     for process in list(session.workers.values()):

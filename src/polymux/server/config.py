@@ -10,6 +10,7 @@ from typing import Any
 
 from polymux.core.errors import ConfigError
 from polymux.core.nbytes import parse_nbytes
+from polymux.metrics.address import Address, parse_address
 from polymux.policy import registry
 from polymux.server.options import MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
 
@@ -61,6 +62,7 @@ class _Reader:
             limits=self._limits(table.get("limits", {})),
             trace=self._path(table, "trace"),
             record=self._path(table, "record"),
+            metrics=self._address(table, "metrics"),
         )
         return Config(self._path(table, "socket"), options)
 
@@ -126,6 +128,15 @@ class _Reader:
         if not isinstance(value, str) or not value:
             raise self._bad(key, value, "give a text")
         return value
+
+    def _address(self, table: Mapping[str, Any], key: str) -> Address | None:
+        value = table.get(key)
+        if value is None:
+            return None
+        try:
+            return parse_address(str(value) if type(value) is int else self._text(table, key, ""))
+        except ValueError as error:
+            raise self._bad(key, value, str(error)) from None
 
     def _path(self, table: Mapping[str, Any], key: str) -> Path | None:
         return self._folder / self._text(table, key, "") if key in table else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from polymux.device.own_memory import host_memory_nbytes
+from polymux.metrics.address import Address
 from polymux.policy import registry
 
 MAX_CLIENTS = 120
@@ -67,6 +68,8 @@ class RuntimeOptions:
         Where to write a timeline (Chrome trace format, opens in Perfetto) when the runtime closes.
     record : Path, optional
         Where to write events and decisions, one JSON text per line, for ``polymux replay``.
+    metrics : Address, optional
+        Where to serve Prometheus metrics over HTTP.
     """
 
     devices: tuple[str, ...] = ()
@@ -76,3 +79,4 @@ class RuntimeOptions:
     limits: Limits = field(default_factory=Limits)
     trace: Path | None = None
     record: Path | None = None
+    metrics: Address | None = None

@@ -11,6 +11,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.core.ids import SessionId
 from polymux.device.protocol import Device
 from polymux.server.accelerator import Accelerator, Machine
+from polymux.server.accounting import Accounts
 from polymux.server.grants import Grants
 from polymux.server.kernels import KernelDirectory
 from polymux.server.measurement import Measurements
@@ -38,6 +39,7 @@ class Parts:
     directory: KernelDirectory
     residency: Residency
     measurements: Measurements
+    accounts: Accounts
     grants: Grants
     scheduler: Scheduler
     accelerators: tuple[Accelerator, ...]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from polymux.core.status import TaskStatus
 from polymux.segment import SegmentError, Worker
+from polymux.server.accounting import NO_DEVICE, Accounts
 from polymux.server.session import TaskQueue
 
 
@@ -17,10 +18,14 @@ class Refusal:
     ----------
     released : callable
         Told when it has let go of a queue.
+    accounts : Accounts
+        Where its tasks are counted, as ended without a device.
     """
 
-    def __init__(self, released: Callable[[TaskQueue], None]) -> None:
+    def __init__(self, released: Callable[[TaskQueue], None], accounts: Accounts) -> None:
         self.worker = Worker(0, None, spin_ns=0)
+        self._accounts = accounts
+        accounts.watch(NO_DEVICE, self.worker.stats)
         self._released = released
         self._reasons: dict[str, tuple[TaskStatus, str]] = {}
         self._queues: dict[str, TaskQueue] = {}
@@ -66,7 +71,9 @@ class Refusal:
             status, message = self._reasons[value.queue]
             self.worker.complete(value, status, message)
         elif kind == "released":
-            queue = self._queues.pop(value[0])
-            del self._reasons[value[0]]
+            queue_id, *counts = value
+            queue = self._queues.pop(queue_id)
+            del self._reasons[queue_id]
+            self._accounts.ran(queue_id, NO_DEVICE, *counts)
             self._released(queue)
         return kind == "woken" and self._ending

@@ -12,7 +12,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest, PermissionDenied
@@ -25,6 +27,7 @@ from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.segment import NativeTable, call_native
 from polymux.server.accelerator import Accelerator, Callbacks
+from polymux.server.accounting import Accounts
 from polymux.server.admin_operations import admin_operations
 from polymux.server.client_operations import client_operations, end_session
 from polymux.server.grants import Grants
@@ -46,8 +49,12 @@ from polymux.server.scheduling import Scheduler
 from polymux.server.session import TaskQueue
 from polymux.server.sharing_operations import sharing_operations
 from polymux.server.slow_work import SlowWork
+from polymux.server.status import ask
 from polymux.server.tracing import Tracer
 from polymux.server.transfer import Transfer
+
+if TYPE_CHECKING:
+    from polymux.metrics.endpoint import Endpoint
 
 END_TIMEOUT_S = 5.0
 """How long the end of the runtime waits for a kernel that runs."""
@@ -85,6 +92,7 @@ class Runtime:
             undo.callback(self._recorder.close)
             self._parts = self._assemble(devices, absent, directory, natives, engine)
             self._tracer = self._make_tracer()
+            self._endpoint = self._make_endpoint()
             self._close_devices = undo.pop_all()
         self._reactor = Reactor(_operations(self._parts), self._client_gone)
 
@@ -92,6 +100,11 @@ class Runtime:
     def parts(self) -> Parts:
         """What it consists of."""
         return self._parts
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where the metrics are, if they are served."""
+        return None if self._endpoint is None else self._endpoint.url
 
     def start(self) -> Runtime:
         """Start all threads; returns the runtime itself."""
@@ -107,6 +120,8 @@ class Runtime:
             parts.scheduler.post(DeviceAdded(spec, streams))
         if self._tracer is not None:
             self._tracer.start()
+        if self._endpoint is not None:
+            self._endpoint.start()
         self._reactor.start()
         atexit.register(self._close_at_exit, os.getpid())  # a client that is collected later finds no thread
         return self
@@ -159,6 +174,8 @@ class Runtime:
             return True
         self._closed = True
         atexit.unregister(self._close_at_exit)
+        if self._endpoint is not None:
+            self._endpoint.close()
         ended = self._end_threads() if self._started else True
         self._reactor.close()
         if self._tracer is not None:
@@ -209,10 +226,11 @@ class Runtime:
         add_memories(devices, machine, residency)
         reporter = LoadReporter(machine, residency, measurements)
         self._mover = Mover(residency, measurements, machine.locations, self._accelerator_of)
+        accounts = Accounts()
         scheduler = Scheduler(
-            engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report
+            engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report, accounts
         )
-        callbacks = Callbacks(scheduler.post, self._violated)
+        callbacks = Callbacks(scheduler.post, self._violated, accounts.ran)
         accelerators = make_accelerators(
             devices,
             self._options.devices,
@@ -223,6 +241,8 @@ class Runtime:
             callbacks,
             self._options.trace is not None,
         )
+        for accelerator in accelerators:
+            accounts.watch(accelerator.device.id, accelerator.worker.stats)
         return Parts(
             self._options,
             tuple(devices),
@@ -231,6 +251,7 @@ class Runtime:
             directory,
             residency,
             measurements,
+            accounts,
             Grants(residency),
             scheduler,
             tuple(accelerators),
@@ -246,12 +267,22 @@ class Runtime:
             return None
         return Tracer(self._options.trace, self._parts.accelerators, self._kernel_name)
 
+    def _make_endpoint(self) -> Endpoint | None:
+        if self._options.metrics is None:
+            return None
+        from polymux.metrics.endpoint import Endpoint  # only whoever wants metrics loads the library for them
+        from polymux.metrics.exposition import Metrics
+
+        return Endpoint(self._options.metrics, Metrics(partial(ask, self._parts), process=True))
+
     def _copied(self, transfer: Transfer) -> None:
         self._parts.measurements.copied(transfer)
+        self._parts.accounts.copied(transfer)
         if self._tracer is not None:
             self._tracer.copied(transfer)
 
     def _moved(self, queue: TaskQueue, old: StreamId, new: StreamId) -> None:
+        self._parts.accounts.moved(queue.id, new.rpartition("/")[0])
         if self._tracer is not None:
             self._tracer.moved(queue, old, new)
 

@@ -39,6 +39,7 @@ from polymux.sched.engine import Engine
 from polymux.sched.recording import Step
 from polymux.segment import SegmentError
 from polymux.server.accelerator import Accelerator
+from polymux.server.accounting import Accounts
 from polymux.server.refusal import Refusal
 from polymux.server.session import TaskQueue
 
@@ -62,6 +63,8 @@ class Scheduler:
         Copies what a queue's pending tasks need to a device, and says None then, or why it cannot; from any thread.
     report : callable
         Makes the load report of these streams and queues.
+    accounts : Accounts
+        Where refused tasks are counted.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Scheduler:
         moved: Callable[[TaskQueue, StreamId, StreamId], None],
         prepare: Preparation,
         report: Callable[[Collection[Accelerator], Collection[TaskQueue]], LoadReported],
+        accounts: Accounts,
     ) -> None:
         self._engine = engine
         self._record = record
@@ -79,7 +83,7 @@ class Scheduler:
         self._report = report
         self._inbox: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._accelerators: dict[StreamId, Accelerator] = {}
-        self._refusal = Refusal(self._refusal_released)
+        self._refusal = Refusal(self._refusal_released, accounts)
         self._queues: dict[QueueId, TaskQueue] = {}
         self._where: dict[QueueId, Accelerator] = {}
         self._last: dict[QueueId, Accelerator] = {}

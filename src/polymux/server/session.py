@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from polymux.core.errors import InvalidRequest
@@ -66,15 +67,21 @@ class TaskQueue:
     busy_ns: int = 0
     waiting_ns: int = 0
     """From submit to start, summed over those tasks."""
+    failed: int = 0
+    """Those of the tasks that ended with an error."""
+    left_ns: int = 0
+    """When the last stream let go of it, CLOCK_MONOTONIC."""
     migrations: int = 0
     kept: dict[StreamId, BoundQueue] = field(default_factory=dict)
     """What each stream that had it found out about its kernels and buffers, for when it comes back."""
 
-    def count(self, tasks: int, busy_ns: int, waiting_ns: int) -> None:
+    def count(self, tasks: int, busy_ns: int, waiting_ns: int, failed: int) -> None:
         """Add what a stream did for it that lets go of it now."""
+        self.left_ns = monotonic_ns()
         self.tasks += tasks
         self.busy_ns += busy_ns
         self.waiting_ns += waiting_ns
+        self.failed += failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict
 from importlib.metadata import version
 from time import monotonic_ns
 from typing import Any
@@ -12,6 +14,7 @@ from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
+from polymux.server.accounting import account_name
 from polymux.server.accounts import Usage
 from polymux.server.kernels import Kernel
 from polymux.server.parts import Parts
@@ -19,13 +22,32 @@ from polymux.server.placement import HOST
 from polymux.server.session import Session, TaskQueue
 
 Json = dict[str, Any]
+_NOTHING = {"failed": 0, "busy_ns": 0, "waiting_ns": 0}
 Describe = Callable[[Snapshot], Json]
+
+
+ASK_TIMEOUT_S = 5.0
+
+
+def ask(parts: Parts) -> Json:
+    """Describe everything that changes; from any thread but the scheduler's, which only makes a snapshot.
+
+    Raises
+    ------
+    TimeoutError
+        When the scheduler does not answer within `ASK_TIMEOUT_S`.
+    """
+    answer: Future[Snapshot] = Future()
+    parts.scheduler.call(answer.set_result)
+    return status(parts, answer.result(ASK_TIMEOUT_S))
 
 
 def status(parts: Parts, snapshot: Snapshot) -> Json:
     """Describe everything that changes."""
     usage = parts.residency.usage()
     sessions = list(parts.sessions.values())
+    running = [accelerator.worker.stats()["queues"] for accelerator in parts.accelerators]
+    accounts = parts.accounts.table()
     return {
         "server": {
             "version": version("polymux"),
@@ -38,9 +60,15 @@ def status(parts: Parts, snapshot: Snapshot) -> Json:
         },
         "devices": devices(parts, snapshot, usage),
         "absent": absent(parts),
+        "accounts": [
+            {"application": application, "device": device, **asdict(account)}
+            for (application, device), account in sorted(accounts.items())
+        ],
         "applications": [_application(session, usage) for session in sessions],
         "queues": [
-            _queue(queue, snapshot, usage) for session in sessions for queue in list(session.queues.values())
+            _queue(queue, snapshot, usage, running)
+            for session in sessions
+            for queue in list(session.queues.values())
         ],
     }
 
@@ -109,6 +137,7 @@ def _application(session: Session, usage: dict[int, Usage]) -> Json:
     return {
         "session": session.id,
         "name": session.name,
+        "account": account_name(session.name),
         "pid": session.peer.pid,
         "uid": session.peer.uid,
         "segment_nbytes": session.segment.nbytes,
@@ -120,7 +149,8 @@ def _application(session: Session, usage: dict[int, Usage]) -> Json:
     }
 
 
-def _queue(queue: TaskQueue, snapshot: Snapshot, usage: dict[int, Usage]) -> Json:
+def _queue(queue: TaskQueue, snapshot: Snapshot, usage: dict[int, Usage], running: list[Json]) -> Json:
+    now = next((queues[queue.id] for queues in running if queue.id in queues), _NOTHING)
     view = snapshot.queues.get(queue.id)
     try:
         counters = queue.session.segment.counters(queue.index)
@@ -141,6 +171,9 @@ def _queue(queue: TaskQueue, snapshot: Snapshot, usage: dict[int, Usage]) -> Jso
         "completed": counters["completed"],
         "pending": counters["submitted"] - counters["completed"],
         "capacity": counters["capacity"],
+        "failed": queue.failed + now["failed"],
+        "busy_ns": queue.busy_ns + now["busy_ns"],
+        "waiting_ns": queue.waiting_ns + now["waiting_ns"],
         "migrations": queue.migrations,
         "device_nbytes": sum(memory.by_queue.get(queue.id, 0) for memory in usage.values()),
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 import uvloop
 
 from polymux.client import Client
+from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.http_server import bind, serve_http
 from polymux.serving.lifecycle import Lifecycle
@@ -79,7 +80,7 @@ def serve(
     lifecycle = Lifecycle(options.repository, models, client, reconnect, options.device)
     try:
         listener = bind(options.host, options.port)
-        app = HttpApp(models, options.limits)
+        app = HttpApp(models, options.limits, Metrics(lifecycle.status))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(app, options.limits, listener, lifecycle, listening))
     finally:

@@ -8,6 +8,7 @@ model configuration and model repository extensions.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from importlib.metadata import version as package_version
 from typing import Any
 from urllib.parse import unquote
 
+from polymux.metrics.exposition import Metrics
 from polymux.serving.config_file import to_json
 from polymux.serving.errors import RequestError
 from polymux.serving.http_message import (
@@ -45,6 +47,8 @@ EXTENSIONS = (
     "schedule_policy",
 )
 
+_METRICS_S = 10
+
 _Handler = Callable[[HttpRequest], Awaitable[Reply]]
 
 
@@ -63,10 +67,14 @@ class HttpApp:
         The models, kept up to date by their owner.
     limits : Limits
         Bounds of a request.
+    metrics : Metrics
+        Those of the Polymux server, served at ``/metrics``.
     """
 
-    def __init__(self, models: Models, limits: Limits) -> None:
+    def __init__(self, models: Models, limits: Limits, metrics: Metrics) -> None:
         self._models = models
+        self._metrics = metrics
+        self._scraping = asyncio.Lock()
         self._limits = limits
         self._inference = Inference(models, limits)
 
@@ -103,6 +111,8 @@ class HttpApp:
     def _route(self, raw_path: bytes) -> _Route:
         segments = [unquote(part) for part in raw_path.decode("ascii").rstrip("/").split("/")[1:]]
         match segments:
+            case ["metrics"]:
+                return _get(self._server_metrics)
             case ["v2"]:
                 return _get(self._server_metadata)
             case ["v2", "health", "live"]:
@@ -143,6 +153,17 @@ class HttpApp:
         ready = self._models.are_ready()
         return json_reply({"ready": ready, "live": True}, 200 if ready else 400)
 
+    async def _server_metrics(self, request: HttpRequest) -> Reply:
+        try:
+            async with (
+                asyncio.timeout(_METRICS_S),
+                self._scraping,
+            ):  # one thread waits for the server, not one a scrape
+                found = await asyncio.to_thread(self._metrics.expose, request.header(b"accept"))
+        except TimeoutError:
+            raise RequestError(503, f"the Polymux server did not tell its status in {_METRICS_S} s") from None
+        return Reply(200, ((b"content-type", found.content_type.encode()),), [found.text])
+
     async def _repository_index(self, request: HttpRequest) -> Reply:
         body = await request.small_body()
         document: Any = parse(body, self._limits.json_depth) if body else {}
@@ -179,4 +200,6 @@ def _get(handler: _Handler) -> _Route:
 
 
 def _unknown_path() -> RequestError:
-    return RequestError(404, "no such path; GET /v2 and /v2/models/NAME, POST /v2/models/NAME/infer")
+    return RequestError(
+        404, "no such path; GET /v2, /v2/models/NAME and /metrics, POST /v2/models/NAME/infer"
+    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from polymux.client import Client
 from polymux.core.errors import PolymuxError
@@ -73,6 +75,18 @@ class Lifecycle:
             self._client = await self._connect_again()
             _log.info("the Polymux server is back; loading the models again")
             self._set_all(ModelState.LOADING, "")
+
+    def status(self) -> dict[str, Any]:
+        """Ask the server for its status; from any thread.
+
+        Raises
+        ------
+        PolymuxError
+            When it is gone.
+        """
+        reply, _ = self._client.request("status")
+        status: dict[str, Any] = json.loads(reply["json"])
+        return status
 
     def close(self) -> None:
         """Unload all models and close the connection."""

@@ -91,7 +91,7 @@ def test_a_queue_is_let_go_of_when_its_last_task_in_hand_has_ended() -> None:
     worker.complete(first, 0)
     assert worker.next(block=False) == ("idle", None)
     worker.put_back(second)
-    kind, (queue, tasks, _, _) = worker.next(block=False)
+    kind, (queue, tasks, *_) = worker.next(block=False)
     assert (kind, queue, tasks) == ("released", "0", 1)
     assert rings.segment.counters(rings.indices[0])["taken"] == 1
 
@@ -141,8 +141,8 @@ def test_a_queue_that_is_given_up_is_released_once(asked: str) -> None:
     task = take(worker)
     if asked == "before":
         assert worker.unbind("0")
-    tasks, busy_ns, waiting_ns = worker.give_up(task)
-    assert tasks == 1
+    tasks, busy_ns, waiting_ns, failed = worker.give_up(task)
+    assert (tasks, failed) == (1, 0)
     assert busy_ns > 0
     assert waiting_ns >= 0
     if asked == "after":

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from polymux.core.errors import (
     task_failed,
 )
 from polymux.core.status import TaskStatus
+from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.limits import Limits
 from polymux.serving.models import Models, ModelState, ModelVersion
@@ -39,12 +40,17 @@ INFER = "/v2/models/add/infer"
 class Front:
     """The application over one model `add` of versions 1 and 2, one that failed, and one that loads."""
 
-    def __init__(self, function: Any = lambda a, b: [a + b], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        function: Any = lambda a, b: [a + b],
+        limits: Limits | None = None,
+        status: Callable[[], Any] | None = None,
+    ) -> None:
         self.runner = FakeRunner(function)
         self.models = Models()
         for version in (2, 1):
             self.models.put(ModelVersion("add", version, ModelState.READY, "", loaded(self.runner, ADD)))
-        self.app = HttpApp(self.models, limits or Limits())
+        self.app = HttpApp(self.models, limits or Limits(), Metrics(status or dict))
 
     def call(
         self, method: str, path: str, body: bytes | None = None, headers: Sequence[tuple[str, str]] = ()
