@@ -25,13 +25,13 @@ typedef uint32_t Wrapping __attribute__((vector_size(4 * kWidth)));
 [[gnu::always_inline]] inline int32_t minus(int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
 }
-[[gnu::always_inline]] inline Scores plus(Scores a, Scores b) {
+[[gnu::always_inline]] inline Scores plus(const Scores& a, const Scores& b) {
   return reinterpret_cast<Scores>(reinterpret_cast<Wrapping>(a) + reinterpret_cast<Wrapping>(b));
 }
-[[gnu::always_inline]] inline Scores minus(Scores a, Scores b) {
+[[gnu::always_inline]] inline Scores minus(const Scores& a, const Scores& b) {
   return reinterpret_cast<Scores>(reinterpret_cast<Wrapping>(a) - reinterpret_cast<Wrapping>(b));
 }
-[[gnu::always_inline]] inline Scores larger(Scores a, Scores b) { return a > b ? a : b; }
+[[gnu::always_inline]] inline Scores larger(const Scores& a, const Scores& b) { return a > b ? a : b; }
 [[gnu::always_inline]] inline Scores load(const int32_t* from) {
   Scores value;
   std::memcpy(&value, from, sizeof value);

@@ -12,7 +12,7 @@ import pytest
 from tests.segment.server_process import ServerProcess
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SCRIPTS = ("gaussian", "hotspot", "pathfinder")
+SCRIPTS = ("gaussian", "hotspot", "lavamd", "needleman_wunsch", "particle_filter", "pathfinder")
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,21 @@ def test_a_script_runs_over_queues_of_two_devices_and_without_a_server_and_check
     assert server.status()["applications"] == []
 
 
-def test_hotspot_draws_a_picture(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["hotspot", "particle_filter"])
+def test_a_script_draws_a_picture(name: str, server: ServerProcess, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "chip.png"
-    done = script("hotspot", "--socket", str(server.socket), "--size", "1MiB", "--draw", str(picture))
+    picture = tmp_path / "picture.png"
+    done = script(name, "--socket", str(server.socket), "--size", "1MiB", "--draw", str(picture))
     assert (done.returncode, done.stderr) == (0, "")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_needleman_wunsch_prints_as_much_of_the_alignment_as_asked_for(server: ServerProcess) -> None:
+    done = script("needleman_wunsch", "--socket", str(server.socket), "--size", "1MiB", "--letters", "100")
+    assert (done.returncode, done.stderr) == (0, "")
+    _, alignment = done.stdout.split("It begins:\n\n")
+    first, second = (part.split("\n") for part in alignment.strip("\n").split("\n\n"))
+    assert [len(line) for line in (first[0], first[2], second[0], second[2])] == [80, 80, 20, 20]
 
 
 @pytest.mark.parametrize(

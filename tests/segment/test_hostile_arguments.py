@@ -159,6 +159,22 @@ def needleman_wunsch(rng: random.Random) -> Call:
     return inputs, [(n + 1, m + 1)], {"diagonal": 0}
 
 
+def particle_predict(rng: random.Random) -> Call:
+    n = rng.randint(0, 100)
+    numbers = {"seed": 1, "position_noise": 1.0, "velocity_noise": 1.0, "gain": 1.0, "level": 1.0}
+    return [(4, n), (rng.randint(1, 9), rng.randint(1, 9))], [(4, n), (n,)], numbers
+
+
+def particle_cumulate(rng: random.Random) -> Call:
+    n = rng.randint(0, 1000)
+    return [(n,), (1,)], [(n,), (1,)], {}
+
+
+def particle_resample(rng: random.Random) -> Call:
+    n, fields = rng.randint(1, 1000), rng.randint(0, 5)
+    return [(fields, n), (n,)], [(fields, rng.randint(0, 1000))], {}
+
+
 def transpose(rng: random.Random) -> Call:
     x = shape(rng, 2, 4, 20)
     return [x], [(*x[:-2], x[-1], x[-2])], {}
@@ -181,7 +197,7 @@ CALLS: dict[str, Callable[[random.Random], Call]] = {
         for call in (
             *(conv2d, im2col, col2im, gemm, gemv, reduce, transpose, dot),
             *(gaussian_step, gaussian_pivots, gaussian_update, hotspot_steps, pathfinder_rows),
-            *(pair_forces, needleman_wunsch),
+            *(pair_forces, needleman_wunsch, particle_predict, particle_cumulate, particle_resample),
         )
     },
 }

@@ -13,6 +13,7 @@ APPLICATIONS: dict[str, str] = {
     "hotspot": "polymux.apps.hotspot:Hotspot",
     "lavamd": "polymux.apps.lavamd:LavaMD",
     "needleman-wunsch": "polymux.apps.needleman_wunsch:NeedlemanWunsch",
+    "particle-filter": "polymux.apps.particle_filter:ParticleFilter",
     "pathfinder": "polymux.apps.pathfinder:Pathfinder",
 }
 """Name -> module and class."""

@@ -20,6 +20,7 @@ from tests.unit.kernel.test_native_kernels import NATIVE
 ROOM = 1 << 16
 PAGE = mmap.PAGESIZE
 Shape = tuple[int, ...]
+PARTICLES = ("particle_predict", "particle_cumulate", "particle_resample")
 BANDS = (
     "hotspot_steps",
     "pathfinder_rows",
@@ -27,9 +28,10 @@ BANDS = (
     "gaussian_update",
     "pair_forces",
     "needleman_wunsch",
+    *PARTICLES,
 )
 IN_PLACE = ("needleman_wunsch",)
-USUAL = {"block": [16, 32, 64], "diagonal": [0, 1, 2]}
+USUAL = {"count": [0, 90], "first": [0, 0, 1], "block": [16, 32, 64], "diagonal": [0, 1, 2]}
 
 
 class Guarded:
@@ -104,6 +106,13 @@ def band_shapes(
     if spec.name == "needleman_wunsch":
         n, m = choose.choice([0, 1, 15, 16, 33, 70]), choose.choice([0, 1, 17, 31, 64, 90])
         return [(n,), (m,), (7, 7), (m + 1,), (n + 1,), (n + 1, m + 1), (n + 1, m + 1)]
+    if spec.name in PARTICLES:
+        n, m = choose.choice([0, 1, 15, 17, 300]), choose.choice([0, 1, 2, 70])
+        return {
+            "particle_predict": [(4, n), (choose.randint(1, 9), choose.randint(1, 9)), (4, n), (n,)],
+            "particle_cumulate": [(n,), (1,), (n,), (1,)],
+            "particle_resample": [(3, n), (n,), (3, m)],
+        }[spec.name]
     if spec.name == "pair_forces":
         layers, first = choose.randint(0, 3), max(0, int(values["first"]))
         depth = min(first, 5) + layers + choose.randint(0, 2)
@@ -170,7 +179,7 @@ def main(count: int) -> None:
         args = scalars_of(spec, choose)
         shapes = fitting_shapes(spec, args, choose)
         dtypes = dtypes_of(spec, choose)
-        if spec.name.startswith("gaussian"):
+        if spec.name.startswith(("gaussian", "particle")):
             for guard in guards[: len(shapes)]:
                 guard.fill(numbers)
         buffers = [

@@ -129,6 +129,19 @@ def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
         ("random_normal", [], (x.shape,), sequence),
         ("fill", [], (x.shape,), f8(0.5).tobytes()),
         (
+            "particle_predict",
+            [np.concatenate([x, y])[:2_000_000].reshape(4, -1).astype("f4"), np.ones((9, 9), "f4")],
+            ((4, 500_000), (500_000,)),
+            np.array([5, 0, 3], "u8").tobytes() + np.ones(4).tobytes(),
+        ),
+        ("particle_cumulate", [x.astype("f4"), np.ones(1, "f4")], (x.shape, (1,)), b""),
+        (
+            "particle_resample",
+            [grid[:4].copy(), np.arange(1, 2001, dtype="u8")],
+            ((4, 300_000),),
+            np.array([7, 0, 0, 0, 0], "u8").tobytes(),
+        ),
+        (
             "pair_forces",
             [x[:96_000].reshape(2, 3, 4, 1000, 4)],
             ((2, 3, 4, 1000, 4),),
@@ -136,7 +149,12 @@ def test_the_number_of_threads_does_not_change_a_bit(threads: int) -> None:
         ),
     ]
     for name, inputs, shapes, args in tasks:
-        alone, together = ([np.full(shape, np.nan) for shape in shapes] for _ in range(2))
+        dtypes = [
+            param.dtypes[0].to_numpy() if len(param.dtypes) == 1 else "f8" for param in NATIVE[name].outputs
+        ]
+        alone, together = (
+            [np.full(shape, 7, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)] for _ in range(2)
+        )
         assert call(name, [*inputs, *alone], args) == (0, "")
         assert call(name, [*inputs, *together], args, threads=threads) == (0, "")
         assert [a.tobytes() for a in alone] == [b.tobytes() for b in together], name

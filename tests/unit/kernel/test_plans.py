@@ -74,6 +74,12 @@ BANDS = {
     "gaussian_pivots": ([(6, 9), (3, 9)], {"first": 2, "column": 2}),
     "gaussian_update": ([(6, 9), (3, 9), (6, 9)], {"first": 2, "column": 2}),
     "needleman_wunsch": ([(70,), (20,), (4, 4), (21,), (71,), (71, 21), (71, 21)], {"diagonal": 1}),
+    "particle_cumulate": ([(900,), (1,), (900,), (1,)], {}),
+    "particle_predict": (
+        [(4, 70), (1, 1, 9, 8), (4, 70), (70,)],
+        {"seed": 1, "position_noise": 1, "velocity_noise": 1, "gain": 1, "level": 1},
+    ),
+    "particle_resample": ([(4, 70), (70,), (4, 90)], {}),
     "pair_forces": ([(5, 2, 3, 7, 4), (2, 2, 3, 7, 4)], {"first": 1}),
     "pathfinder_rows": ([(90, 80), (40,), (40,), (0,), (40,), (4,), (0,)], {"row": 3, "rows": 40}),
 }

@@ -34,6 +34,9 @@ NAMES = (
     "pathfinder_rows",
     "pair_forces",
     "needleman_wunsch",
+    "particle_predict",
+    "particle_cumulate",
+    "particle_resample",
     "random_uniform",
     "random_normal",
 )
