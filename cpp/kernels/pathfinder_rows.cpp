@@ -9,7 +9,7 @@ using namespace polymux::kernels;
 
 namespace {
 
-constexpr uint64_t kTile = 2048;         // columns whose costs stay in the first-level cache
+constexpr uint64_t kTile = 1024;         // columns whose costs stay in the first-level cache
 constexpr uint64_t kMostRows = 1 << 10;  // a tile is computed with so many columns more at each side
 
 // Costs after one more row, for `count` columns; `before` has one more at each side.
@@ -36,6 +36,13 @@ struct Line {
   }
 };
 
+// Rows lie far apart, in small pages perhaps: the processor does not foresee the next one.
+void prefetch(const int32_t* row, uint64_t count) {
+  for (uint64_t j = 0; j < count; j += 64 / sizeof(int32_t)) {
+    __builtin_prefetch(row + j);
+  }
+}
+
 // Columns [begin, end) of the line after `rows` rows of the wall.
 void walk(const Line& line, const int32_t* wall, uint64_t columns, uint64_t rows, uint64_t begin, uint64_t end,
           int32_t* out) {
@@ -49,6 +56,7 @@ void walk(const Line& line, const int32_t* wall, uint64_t columns, uint64_t rows
     const uint64_t ahead = rows - i - 1;
     const uint64_t next_low = begin > ahead ? begin - ahead : 0, next_high = std::min(columns, end + ahead);
     const uint64_t skipped = next_low - low;
+    if (i + 2 < rows) prefetch(wall + (i + 2) * columns + next_low, next_high - next_low);
     add_row(before + skipped, wall + i * columns + next_low, after + 1, next_high - next_low);
     std::swap(before, after);
     low = next_low;

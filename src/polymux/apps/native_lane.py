@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import struct
 import weakref
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -17,12 +18,15 @@ from polymux.apps.lane import Array
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.core.implementation import Implementation, NativeFunction, PythonFunction
 from polymux.core.kernel_spec import KernelSpec
+from polymux.core.scalar_layout import FORMAT
 from polymux.core.task_view import Access
 from polymux.device import native_library
 from polymux.device.cores import allowed_cores
 from polymux.device.thread_team import ThreadTeam
 from polymux.kernel.builtin import definitions
 from polymux.segment import call_native
+
+_READ, _WRITE = int(Access.READ), int(Access.WRITE)
 
 
 class NativeLane(ABC):
@@ -148,23 +152,20 @@ class NativeCpuLane(NativeLane):
         self, kernel: str, inputs: Sequence[Array] = (), outputs: Sequence[Array] = (), **scalars: Any
     ) -> None:
         """Call the kernel."""
-        spec, implementation = find_kernel(kernel, "cpu")
-        if isinstance(implementation, NativeFunction):
-            accesses = [int(Access.READ)] * len(inputs) + [int(Access.WRITE)] * len(outputs)
+        native = _native_call(kernel)
+        if native is not None:
+            accesses = [_READ] * len(inputs) + [_WRITE] * len(outputs)
+            threads = self.threads if native.threads else 1
             code, message = call_native(
-                native_library.resolve(implementation),
-                [*inputs, *outputs],
-                accesses,
-                spec.pack(scalars),
-                self.threads if implementation.threads else 1,
+                native.address, [*inputs, *outputs], accesses, native.pack(scalars), threads
             )
             if code:
                 raise PolymuxError(f"kernel {kernel!r} failed: {message}")
-        else:
-            assert isinstance(implementation, PythonFunction), "what else runs on a cpu"
-            values = spec.unpack(spec.pack(scalars))
-            team = {"team": self._team} if implementation.parallel else {}
-            implementation.function(*inputs, *outputs, **values, **team)
+            return
+        spec, implementation = find_kernel(kernel, "cpu")
+        assert isinstance(implementation, PythonFunction), "what else runs on a cpu"
+        team = {"team": self._team} if implementation.parallel else {}
+        implementation.function(*inputs, *outputs, **spec.unpack(spec.pack(scalars)), **team)
 
     def read(self, buffer: Array, /) -> Array:
         """Return the array itself."""
@@ -181,6 +182,29 @@ class NativeCpuLane(NativeLane):
         """End the threads and give the memory back that no array uses."""
         self._team.close()
         self._pages.clear()
+
+
+class _NativeCall:
+    """A C function found once, so that a call costs what it has to."""
+
+    def __init__(self, spec: KernelSpec, implementation: NativeFunction) -> None:
+        self.address = native_library.resolve(implementation)
+        self.threads = implementation.threads
+        form, end = "=", 0
+        for _, dtype, offset in spec.layout:
+            form += f"{offset - end}x{FORMAT[dtype][1:]}"
+            end = offset + dtype.itemsize
+        self._struct = struct.Struct(f"{form}{spec.args_nbytes - end}x")
+        self._defaults = [(param.name, param.default) for param in spec.scalars]
+
+    def pack(self, scalars: dict[str, Any]) -> bytes:
+        return self._struct.pack(*[scalars.get(name, default) for name, default in self._defaults])
+
+
+@cache
+def _native_call(kernel: str) -> _NativeCall | None:
+    spec, implementation = find_kernel(kernel, "cpu")
+    return _NativeCall(spec, implementation) if isinstance(implementation, NativeFunction) else None
 
 
 class _Pages:
