@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +49,8 @@ class DeviceArray:
 class NativeOpenCLLane(NativeLane):
     """The kernels' OpenCL versions on one in-order command queue.
 
+    Memory of a buffer that is gone is used again, as the server does, unless other lanes share the device.
+
     Parameters
     ----------
     beside : NativeOpenCLLane, optional
@@ -64,6 +68,10 @@ class NativeOpenCLLane(NativeLane):
         self._cl = import_pyopencl()
         self._context: Any = self._open() if beside is None else beside._context
         self._queue = self._cl.CommandQueue(self._context)
+        self._alone = beside is None
+        if beside is not None:
+            beside._alone = False
+        self._free: defaultdict[int, list[Any]] = defaultdict(list)
         self._functions: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
         self._scratch: dict[tuple[int, int], Any] = {}
 
@@ -84,8 +92,12 @@ class NativeOpenCLLane(NativeLane):
         extents = (shape,) if isinstance(shape, int) else shape
         kind = np.dtype(dtype)
         nbytes = int(np.prod(extents, dtype=np.int64)) * kind.itemsize
-        memory = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size=max(nbytes, 1))
-        return DeviceArray(memory, extents, kind)
+        kept = self._free[nbytes] if self._alone else []
+        flags = self._cl.mem_flags.READ_WRITE
+        memory = kept.pop() if kept else self._cl.Buffer(self._context, flags, size=max(nbytes, 1))
+        array = DeviceArray(memory, extents, kind)
+        weakref.finalize(array, kept.append, memory).atexit = False
+        return array
 
     def submit(
         self,
@@ -118,15 +130,15 @@ class NativeOpenCLLane(NativeLane):
         self._queue.finish()
 
     def trim(self) -> None:
-        """Give scratch memory back."""
+        """Give scratch memory and that of buffers that are gone back."""
         self._queue.finish()
         self._scratch.clear()
+        self._free.clear()
 
     def close(self) -> None:
-        """Wait, and give kernels and scratch memory back."""
-        self._queue.finish()
+        """Wait, and give kernels and memory back."""
         self._functions.clear()
-        self._scratch.clear()
+        self.trim()
 
     def _open(self) -> Any:
         listed, _ = list_devices(self._cl)
