@@ -82,6 +82,17 @@ def migrating(client: Client, queue: Queue) -> None:
             print("ready", flush=True)
 
 
+def about_to_move(client: Client, queue: Queue) -> None:
+    """Its queue has tasks that read one buffer and change another one; somebody else moves it."""
+    moving = client.queue(capacity=64)
+    x, y = moving.array(np.full(20_000, 1.0)), moving.zeros(20_000, "f8")
+    for number in range(10**9):
+        moving.submit("saxpy", [x, y], [y], a=1.0)
+        moving.submit("sleep", [y], [y], seconds=0.005)
+        if number == 10:
+            print("ready", moving.id, flush=True)
+
+
 def behind_a_full_queue(client: Client, queue: Queue) -> None:
     small = client.queue(capacity=16, device="cpu:0")
     x, y = small.zeros(8, "f4"), small.zeros(8, "f4")
@@ -128,6 +139,7 @@ STATES = {
         exporting,
         importing,
         migrating,
+        about_to_move,
         behind_a_full_queue,
         isolated,
         crashing,
@@ -138,7 +150,7 @@ STATES = {
 if __name__ == "__main__":
     path, name = sys.argv[1:]
     client = Client(path, name=f"{name}[{os.getpid()}]", segment_nbytes=64 << 20)
-    queue = client.queue(device="cpu:0")
+    queue = client.queue(device=client.devices[0])
     if name == "submitting":
         print("ready", flush=True)
     STATES[name](client, queue)
