@@ -17,6 +17,7 @@ from polymux.core.kernel_spec import KernelSpec
 from polymux.core.opencl_range import OpenCLRange
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import Access
+from polymux.device.cores import allowed_cores
 from polymux.device.protocol import Device, LaunchError, LaunchingStream, OutOfMemory
 from tests.contract.device_rig import NOOP, SAXPY, Rig, failing, noop, open_all, requests, saxpy
 
@@ -69,6 +70,61 @@ def test_a_copy_of_fewer_bytes_than_the_memory_has_touches_only_its_beginning(ow
     head = np.zeros(41, np.uint8)
     own.stream.copy_out(operand.memory, head)
     assert head.tolist() == [2] * 40 + [1]
+
+
+def test_copies_begin_where_they_are_told_to_in_the_devices_memory(own: Rig) -> None:
+    operand = own.put(np.arange(100, dtype=np.uint8))
+    own.stream.copy_in(operand.memory, np.full(10, 255, np.uint8), 50)
+    middle = np.zeros(30, np.uint8)
+    own.stream.copy_out(operand.memory, middle, 40)
+    assert middle.tolist() == [*range(40, 50), *[255] * 10, *range(60, 70)]
+
+
+def test_memory_that_the_host_can_address_is_what_the_device_has(own: Rig) -> None:
+    sent = np.arange(100, dtype=np.uint8)
+    operand = own.put(sent)
+    there = own.device.host_bytes(operand.memory)
+    if there is None:
+        assert own.device.spec.api in ("opencl", "simulated")
+        return
+    assert there[:100].tolist() == sent.tolist()
+    there[5] = 77
+    assert own.get(operand)[5] == 77
+
+
+@pytest.mark.parametrize("nbytes", ODD_SIZES)
+def test_peers_copy_from_each_other(own: Rig, request: pytest.FixtureRequest, nbytes: int) -> None:
+    """A second opening of the same devices; with OpenCL they are strangers then, since a context is another one."""
+    others = open_all(request.node.callspec.params["device"])
+    try:
+        other = Rig(others[0])
+        sent = np.random.default_rng(nbytes).integers(0, 256, nbytes, dtype=np.uint8)
+        source, target = other.put(sent), own.put(np.zeros(nbytes + 3, np.uint8))
+        assert own.device.is_peer(others[0]) == (own.device.spec.api != "opencl")
+        if own.device.is_peer(others[0]):
+            own.stream.copy_peer(target.memory, others[0], source.memory, nbytes)
+            np.testing.assert_array_equal(own.get(target), [*sent, 0, 0, 0])
+        other.free()
+    finally:
+        for opened in others:
+            opened.close()
+
+
+@pytest.mark.parametrize("name", ["cpu", "simulated"])
+def test_a_device_of_another_kind_is_no_peer(name: str) -> None:
+    cores = allowed_cores()
+    mine, *others = [open_all(request)[0] for request in (f"cpu:{cores[0]}", "cpu", "simulated")]
+    device = mine if name == "cpu" else others[1]
+    stranger = others[1] if name == "cpu" else mine
+    memory, source = device.allocate(8), stranger.allocate(8)
+    assert not device.is_peer(stranger)
+    assert not device.is_peer(
+        others[0]
+    )  # works on the host's memory: the host's bytes are where its data are
+    with pytest.raises(InvalidRequest, match=r"is no .* peer"):
+        device.open_stream(Share()).copy_peer(memory, stranger, source, 8)
+    for opened in (mine, *others):
+        opened.close()
 
 
 def test_fresh_memory_is_zero_even_where_somebody_else_has_written_before(own: Rig) -> None:

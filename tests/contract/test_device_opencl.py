@@ -280,3 +280,47 @@ def test_without_a_driver_the_reason_and_the_remedy_are_given() -> None:
     )
     assert run.stdout.startswith("1 opencl no OpenCL driver is installed")
     assert "pip install 'polymux[opencl]'" in run.stdout
+
+
+def test_devices_of_one_driver_that_are_opened_together_copy_from_each_other() -> None:
+    """PoCL can be told to show two devices; Polymux would use one of them, since both are the same cores."""
+    code = """
+import numpy as np
+from polymux.core.device_spec import DeviceSpec, Share
+from polymux.core.ids import DeviceId
+from polymux.device import pocl
+from polymux.device.opencl import OpenCLDevice
+from polymux.device.opencl_discovery import Contexts, Listed, import_pyopencl
+cl = import_pyopencl()
+listed = [Listed(p, handle) for p in cl.get_platforms() if p.name == pocl.PLATFORM for handle in p.get_devices()]
+assert len(listed) >= 2, listed
+listed = [item for item in listed if item.platform == listed[0].platform][:2]
+contexts = Contexts(cl, listed)
+assert Contexts(cl, listed[:1]).of(listed[0]) is None
+spec = lambda n: DeviceSpec(DeviceId(f"opencl:{n}"), "opencl", "x", 1 << 20, "own", 1, 1, ("opencl",))
+devices = [OpenCLDevice(spec(n), cl, item.handle, contexts.of(item)) for n, item in enumerate(listed)]
+alone = OpenCLDevice(spec(2), cl, listed[0].handle)
+assert devices[0].is_peer(devices[1]) and not devices[0].is_peer(alone)
+source, target = devices[0].allocate(100_000), devices[1].allocate(100_000)
+sent, found = np.arange(100_000).astype(np.uint8), np.zeros(100_000, np.uint8)
+devices[0].open_stream(Share()).copy_in(source, sent)
+stream = devices[1].open_stream(Share())
+stream.copy_peer(target, devices[0], source, 99_999)
+stream.copy_out(target, found)
+assert (found[:-1] == sent[:-1]).all() and found[-1] == 0
+print("copied")
+"""
+    try:
+        discover(["opencl"])
+    except DeviceUnavailable as absent:
+        pytest.skip(absent.reason)
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "POCL_DEVICES": "pthread pthread"},
+    )
+    if "assert len(listed) >= 2" in run.stderr:
+        pytest.skip("this PoCL shows one device only")
+    assert run.stdout.strip() == "copied", run.stderr

@@ -19,6 +19,7 @@ from tests.segment.server_process import ServerProcess, until
 
 KERNELS = Path(__file__).parent.parent / "segment" / "kernels_of_operator.py"
 MIGRATIONS = 1000
+CLIENTS = 3
 QUEUES = 4
 LENGTH = 5000
 
@@ -32,6 +33,7 @@ class Application:
         self.pinned = client.queue(f"pinned{seed}", device=pinned)
         self._buffers = [queue.array(np.full(LENGTH, 1.0)) for queue in self.queues]
         self._expected = [np.full(LENGTH, 1.0) for _ in self.queues]
+        self._shared = self.pinned.array(np.full(LENGTH, 0.5))  # all queues read it, wherever they are
         self._own, self.expected_own = self.pinned.array(np.zeros(LENGTH)), np.zeros(LENGTH)
         self.wrong: list[str] = []
         self.tasks = 0
@@ -66,7 +68,7 @@ class Application:
 
     def _submit(self, at: int) -> None:
         buffer, expected = self._buffers[at], self._expected[at]
-        kind = self._rng.randrange(3)
+        kind = self._rng.randrange(4)
         if kind == 0:
             self.queues[at].submit("saxpy", [buffer, buffer], [buffer], a=-0.75)
             self._expected[at] = expected * -0.75 + expected
@@ -74,6 +76,9 @@ class Application:
             value = float(self._rng.randint(0, 100))
             self.queues[at].submit("fill", [], [buffer], value=value)
             self._expected[at] = np.full(LENGTH, value)
+        elif kind == 2:
+            self.queues[at].submit("saxpy", [self._shared, buffer], [buffer], a=4.0)
+            self._expected[at] = expected + 2.0
         else:  # only on the processor's devices: a queue that is elsewhere goes to a helper and comes home
             self.queues[at].submit("add_ones", [buffer], [buffer])
             self._expected[at] = expected + 1
@@ -90,18 +95,31 @@ def test_a_thousand_random_migrations_under_load_lose_nothing_and_replay_to_the_
 ) -> None:
     pytest.importorskip("pyopencl")
     record = tmp_path / "run.jsonl"
-    devices = ["cpu", "cpu:0,memory_nbytes=100KiB,streams=1", "opencl:0,memory_nbytes=120KiB"]
+    devices = [
+        "cpu",
+        "cpu:0,memory_nbytes=140KiB,streams=1",
+        "cpu:1,memory_nbytes=1MiB,streams=1",
+        "opencl:0,memory_nbytes=160KiB",
+    ]
     words = [word for device in devices for word in ("--device", device)]
     words += ["--kernels", str(KERNELS), "--policy", policy, "--record", str(record)]
     with ServerProcess(tmp_path, *words) as server:
-        moved = run(server, random.Random(policy), ["cpu:0", "cpu:1", "opencl:0"])
+        moved = run(server, random.Random(policy), ["cpu:0", "cpu:1", "cpu:2", "opencl:0"])
         assert moved > MIGRATIONS // 2
-        assert all(device["used_nbytes"] == 0 for device in server.status()["devices"])
+        for device in server.status()["devices"]:
+            assert device["used_nbytes"] == device["kept_nbytes"] == 0
         assert "Traceback" not in server.log.read_text()
     lines = record.read_text().splitlines()
     assert len(lines) > MIGRATIONS
     events = {json.loads(line)["event"]["type"] for line in lines[1:]}
-    assert {"MigrateRequested", "QueueReleased", "KernelMissing", "HomePossible", "QueueClosed"} <= events
+    assert {
+        "MigrateRequested",
+        "QueuePrepared",
+        "QueueReleased",
+        "KernelMissing",
+        "HomePossible",
+        "QueueClosed",
+    } <= events
     replayed = subprocess.run(
         [sys.executable, "-m", "polymux.cli", "replay", str(record)],
         capture_output=True,
@@ -114,7 +132,7 @@ def test_a_thousand_random_migrations_under_load_lose_nothing_and_replay_to_the_
 
 
 def run(server: ServerProcess, rng: random.Random, devices: Sequence[str]) -> int:
-    """Let two applications work while an operator moves their queues; how many moves were made."""
+    """Let applications work while an operator moves their queues; how many moves were made."""
     stop = threading.Event()
     failures: list[BaseException] = []
     applications: list[Application] = []
@@ -130,7 +148,7 @@ def run(server: ServerProcess, rng: random.Random, devices: Sequence[str]) -> in
         except BaseException as error:
             failures.append(error)
 
-    users = [threading.Thread(target=use, args=(seed,)) for seed in range(2)]
+    users = [threading.Thread(target=use, args=(seed,)) for seed in range(CLIENTS)]
     for user in users:
         user.start()
     until(lambda: len(applications) == len(users) or bool(failures), 60)

@@ -26,8 +26,8 @@ from polymux.core.errors import DeviceUnavailable, PolymuxError
 
 SIZES = tuple(mib * MIB for mib in (1, 4, 16, 64, 256, 1024))
 KERNEL = "bench_step"
-TURNS = 400_000
-"""Of the kernel: long enough for the application to have the next tasks ready, some tenths of a millisecond."""
+TURNS = 1_600_000
+"""Of the kernel: long enough for the application to have the next tasks ready, about half a millisecond."""
 AHEAD = 64
 """Tasks that wait in the queue."""
 BETWEEN = 12

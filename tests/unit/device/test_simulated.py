@@ -73,6 +73,28 @@ def test_a_copy_takes_latency_and_size_and_each_direction_has_a_bus(
     assert back.tolist() == host.tolist()
 
 
+def test_a_copy_between_two_devices_takes_both_buses_and_the_time_of_the_slower_one(
+    device: SimulatedDevice, clock: TurnedClock
+) -> None:
+    slow = parse_model("slow.toml", TABLE | {"transfer": {"bandwidth_bytes_per_s": 0.5e9, "latency_ns": 100}})
+    spec = DeviceSpec(DeviceId("simulated:1"), "simulated", slow.name, 1 << 20, "own", 4, 1, ("cpu",), True)
+    peer = SimulatedDevice(spec, slow, clock=clock)
+    memory, source = device.allocate(1000), peer.allocate(1000)
+    source[:] = 7
+    start_ns = clock.time_ns
+    device.open_stream(Share()).copy_peer(memory, peer, source, 1000)
+    assert clock.time_ns - start_ns == 100 + 2000
+    assert memory.tolist() == [7] * 1000
+    begun = TurnedClock()
+    begun.time_ns = start_ns
+    device._clock = peer._clock = begun  # another copy that begins with the first finds both buses taken
+    device.open_stream(Share()).copy_in(memory, np.zeros(1000, np.uint8))
+    assert begun.time_ns == start_ns + 2 * (100 + 1000)
+    begun.time_ns = start_ns
+    peer.open_stream(Share()).copy_out(source, np.zeros(1000, np.uint8))
+    assert begun.time_ns == start_ns + 2 * (100 + 2000)
+
+
 def test_a_kernel_computes_the_real_result_and_takes_the_time_of_its_bytes(
     device: SimulatedDevice, clock: TurnedClock
 ) -> None:

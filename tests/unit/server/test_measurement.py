@@ -69,3 +69,20 @@ def test_rates_are_told_in_picoseconds_per_byte() -> None:
     assert measured.ps_per_byte(1) == (250, None)
     measured.copied(copy(1, False, 1000, 500))
     assert measured.ps_per_byte(1) == (250, 500)
+
+
+def test_a_direct_copy_costs_what_it_cost_and_not_two_legs() -> None:
+    measured = Measurements()
+    measured.copied(copy(1, False, 100, 500))
+    measured.copied(copy(2, True, 100, 500))
+    assert measured.transfer_ns({1: 10}, 2) == 100
+    measured.copied(Transfer(1, 2, "a", "b", "q", "o", 100, 0, 300))
+    assert measured.transfer_ns({1: 10}, 2) == 30
+    assert measured.copied_nbytes(2) == (200, 0)
+
+
+def test_a_device_that_only_copied_from_another_one_has_the_rate_of_that() -> None:
+    measured = Measurements()
+    measured.copied(Transfer(1, 2, "a", "b", "q", "o", 1000, 0, 300))
+    assert measured.ps_per_byte(2) == (300, None)
+    assert measured.ps_per_byte(1) == (None, 300)
