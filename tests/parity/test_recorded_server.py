@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.policy import registry
 from polymux.sched.replay import replay
 from tests.segment.server_process import ServerProcess, until
+from tests.segment.timeline import Timeline
 
 KERNELS = Path(__file__).parents[1] / "segment" / "kernels_of_operator.py"
 APPLICATION = Path(__file__).parents[1] / "segment" / "application.py"
@@ -62,7 +61,7 @@ def test_a_recorded_server_is_replayed_to_the_same_decisions(tmp_path: Path, pol
         result = replay(lines)
     assert (result.policy, result.difference, result.truncated) == (policy, None, False)
     assert result.steps > 100
-    check_timeline(json.loads(timeline.read_text()))
+    check_timeline(Timeline(timeline))
 
 
 def test_a_recording_of_a_killed_server_is_replayed_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -102,20 +101,12 @@ def test_a_changed_recording_is_found_out_by_the_command(tmp_path: Path) -> None
         assert failed.stderr.startswith("polymux replay: ")
 
 
-def check_timeline(trace: dict[str, Any]) -> None:
-    """Check what Perfetto needs: named processes and threads, slices in them, both ends of every arrow."""
-    events = trace["traceEvents"]
-    kinds = {event["ph"] for event in events}
-    assert kinds == {"M", "X", "s", "f"}
-    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert sorted(processes.values()) == list(DEVICES)
-    threads = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    slices = [event for event in events if event["ph"] == "X"]
-    assert all((event["pid"], event["tid"]) in threads for event in slices)
-    assert all(event["dur"] >= 0 and event["ts"] > 0 for event in slices)
-    categories = {event["cat"] for event in slices}
-    assert categories == {"task", "transfer", "migration"}
-    assert {"double", "copy in"} <= {event["name"] for event in slices}
-    starts = sorted(event["id"] for event in events if event["ph"] == "s")
-    ends = sorted(event["id"] for event in events if event["ph"] == "f")
-    assert starts == ends != []
+def check_timeline(timeline: Timeline) -> None:
+    """Check that every kind of event is there and in its place."""
+    timeline.check()
+    assert sorted(timeline.devices.values()) == list(DEVICES)
+    assert {event["ph"] for event in timeline.events} >= set("MXsfC")
+    assert "double" in {event["name"] for event in timeline.of("task")}
+    assert "copy from host" in {event["name"] for event in timeline.of("transfer")}
+    assert timeline.of("migration")
+    assert timeline.flows

@@ -18,6 +18,7 @@ __all__ = ["COPIES", "OTHER", "Arrow", "Lane", "Request", "Slice", "Timeline", "
 COPIES = "copies"
 OTHER = "other"
 _COPIES_FROM = 1000  # threads of the trace from here on are copies
+_MIGRATIONS_FROM = 3000  # and from here on migrations, which are shown as arrows between streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,21 +177,21 @@ class _Reader:
         return found
 
     def arrows(self, events: Sequence[Mapping[str, Any]]) -> list[Arrow]:
-        names = {
-            (event["ts"], event["pid"], event["tid"]): event["name"]
+        streams = {
+            str(event["args"]["name"]).removeprefix("stream "): self._lane(event)
             for event in events
-            if event["ph"] == "X" and event["cat"] == "migration"
+            if event["ph"] == "M" and event["name"] == "thread_name" and _lane_key(event) in self._lane_of
         }
-        starts = {event["id"]: event for event in events if event["ph"] == "s"}
         found = []
         for event in events:
-            if event["ph"] != "f" or event["id"] not in starts:
+            if event["ph"] != "X" or event["cat"] != "migration":
                 continue
-            at_s = self._seconds(event["ts"])
+            at_s = self._seconds(event["ts"] + event["dur"])
             if 0 <= at_s <= self._length_s:
-                queue = names.get((event["ts"], event["pid"], event["tid"]), "").partition(" ")[0]
+                args = event["args"]
+                queue = str(args["name"])
                 owner = _model(queue) or (APPLICATION if queue == APPLICATION else OTHER)
-                found.append(Arrow(at_s, self._lane(starts[event["id"]]), self._lane(event), owner))
+                found.append(Arrow(at_s, streams[args["from"]], streams[args["to"]], owner))
         return found
 
     def _owner(self, event: Mapping[str, Any]) -> str:
@@ -217,7 +218,7 @@ def _lanes(events: Sequence[Mapping[str, Any]]) -> list[Lane]:
     threads = {
         _lane_key(event): COPIES if _is_copies(event) else str(event["args"]["name"])
         for event in events
-        if event["ph"] == "M" and event["name"] == "thread_name"
+        if event["ph"] == "M" and event["name"] == "thread_name" and event["tid"] < _MIGRATIONS_FROM
     }
     return [Lane(key, devices[key[0]], name) for key, name in sorted(threads.items())]
 

@@ -84,7 +84,7 @@ class _AdminOperations:
             fields = {
                 "message": message,
                 "elapsed_ns": elapsed_ns,
-                "pending": _pending(queue),
+                "pending": queue.pending(),
                 "nbytes": sum(follow),
                 "buffers": len(follow),
             }
@@ -123,13 +123,6 @@ class _AdminOperations:
         assert isinstance(client, Client)
         if client.peer.uid not in (0, os.getuid()):
             raise PermissionDenied(f"user {client.peer.uid} may not {what}; ask user {os.getuid()} or root")
-
-
-def _pending(queue: TaskQueue) -> int:
-    try:
-        return queue.session.segment.pending(queue.index)
-    except SegmentError:  # closed meanwhile
-        return 0
 
 
 def _pending_buffers(queue: TaskQueue) -> dict[int, tuple[int, int]]:

@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 from polymux.core.event import DeviceLoad, LoadReported, QueueLoad, StreamLoad
 from polymux.core.ids import DeviceId, QueueId, StreamId
-from polymux.segment import SegmentError
 from polymux.server.accelerator import Accelerator, Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
@@ -41,7 +40,7 @@ class LoadReporter:
         """Say what happened since the last call; O(streams + queues)."""
         running: dict[str, dict[str, int]] = {}
         loads: dict[StreamId, StreamLoad] = {}
-        pending = {task_queue.id: _pending(task_queue) for task_queue in queues}
+        pending = {task_queue.id: task_queue.pending() for task_queue in queues}
         for accelerator in accelerators:
             stream, stats, bound = accelerator.spec.id, accelerator.worker.stats(), accelerator.queues()
             running.update(stats["queues"])
@@ -87,10 +86,3 @@ class LoadReporter:
             into, out = self._measurements.ps_per_byte(location)
             loads[device] = DeviceLoad(usage[location].used_nbytes, into, out)
         return loads
-
-
-def _pending(task_queue: TaskQueue) -> int:
-    try:
-        return int(task_queue.session.segment.pending(task_queue.index))
-    except SegmentError:
-        return 0

@@ -49,7 +49,7 @@ from polymux.server.scheduling import Scheduler
 from polymux.server.session import TaskQueue
 from polymux.server.sharing_operations import sharing_operations
 from polymux.server.slow_work import SlowWork
-from polymux.server.status import ask
+from polymux.server.status import ask, gauges
 from polymux.server.tracing import Tracer
 from polymux.server.transfer import Transfer
 
@@ -265,7 +265,9 @@ class Runtime:
     def _make_tracer(self) -> Tracer | None:
         if self._options.trace is None:
             return None
-        return Tracer(self._options.trace, self._parts.accelerators, self._kernel_name)
+        return Tracer(
+            self._options.trace, self._parts.accelerators, self._kernel_name, partial(gauges, self._parts)
+        )
 
     def _make_endpoint(self) -> Endpoint | None:
         if self._options.metrics is None:
@@ -284,7 +286,7 @@ class Runtime:
     def _moved(self, queue: TaskQueue, old: StreamId, new: StreamId) -> None:
         self._parts.accounts.moved(queue.id, new.rpartition("/")[0])
         if self._tracer is not None:
-            self._tracer.moved(queue, old, new)
+            self._tracer.moved(queue, old, new, queue.left_ns)
 
     def _kernel_name(self, queue: str, kernel_id: int) -> str:
         session = self._parts.sessions.get(SessionId(int(queue.partition(".")[0])))

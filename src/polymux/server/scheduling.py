@@ -58,7 +58,7 @@ class Scheduler:
     record : callable
         Told of every step.
     moved : callable
-        Told when a queue is bound to another device than before: queue, old and new stream.
+        Told when a queue is about to be bound to another device than before: queue, old and new stream.
     prepare : callable
         Copies what a queue's pending tasks need to a device, and says None then, or why it cannot; from any thread.
     report : callable
@@ -230,17 +230,19 @@ class Scheduler:
             self._bind_now(task_queue, accelerator)
 
     def _bind_now(self, task_queue: TaskQueue, accelerator: Accelerator) -> None:
+        last = self._last.get(task_queue.id)
+        if (
+            last is not None and last.device.id != accelerator.device.id
+        ):  # told before its first task can run there
+            task_queue.migrations += 1
+            self._moved(task_queue, last.spec.id, accelerator.spec.id)
+        self._last[task_queue.id] = accelerator
         try:
             accelerator.bind(task_queue)
         except SegmentError:  # its ring is gone: nobody waits for it
             self.post(QueueReleased(task_queue.id))
             return
         self._where[task_queue.id] = accelerator
-        last = self._last.get(task_queue.id)
-        self._last[task_queue.id] = accelerator
-        if last is not None and last.device.id != accelerator.device.id:
-            task_queue.migrations += 1
-            self._moved(task_queue, last.spec.id, accelerator.spec.id)
 
     def _revoke(self, queue_id: QueueId) -> None:
         if self._after_refusal.pop(queue_id, None) is not None:

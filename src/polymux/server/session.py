@@ -14,7 +14,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.core.event import NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId, queue_id
 from polymux.core.status import TaskStatus
-from polymux.segment import Segment
+from polymux.segment import Segment, SegmentError
 from polymux.server.connection import Peer
 from polymux.server.kernels import SessionKernels
 from polymux.server.placement import Home, Owner
@@ -74,6 +74,13 @@ class TaskQueue:
     migrations: int = 0
     kept: dict[StreamId, BoundQueue] = field(default_factory=dict)
     """What each stream that had it found out about its kernels and buffers, for when it comes back."""
+
+    def pending(self) -> int:
+        """Count its tasks that have been submitted and have not ended; 0 when it is closed."""
+        try:
+            return self.session.segment.pending(self.index)
+        except SegmentError:
+            return 0
 
     def count(self, tasks: int, busy_ns: int, waiting_ns: int, failed: int) -> None:
         """Add what a stream did for it that lets go of it now."""

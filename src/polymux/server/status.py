@@ -73,6 +73,20 @@ def status(parts: Parts, snapshot: Snapshot) -> Json:
     }
 
 
+def gauges(parts: Parts) -> dict[str, dict[str, int]]:
+    """Count what each device has now: memory in use, where it has its own, and tasks that have not ended."""
+    usage = parts.residency.usage()
+    found: dict[str, dict[str, int]] = {}
+    for accelerator in parts.accelerators:
+        device = accelerator.device.id
+        values = found.setdefault(device, {"waiting tasks": 0})
+        values["waiting tasks"] += sum(queue.pending() for queue in accelerator.queues())
+        location = parts.machine.locations[device]
+        if location != HOST:
+            values["memory used"] = usage[location].used_nbytes
+    return found
+
+
 def devices(parts: Parts, snapshot: Snapshot, usage: dict[int, Usage]) -> list[Json]:
     """Describe the devices that were found and their streams."""
     return [_device(parts, device.spec, device.counters(), snapshot, usage) for device in parts.devices]

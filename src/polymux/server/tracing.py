@@ -1,32 +1,38 @@
-"""Writes the timeline: who ran where and when, in the Chrome trace format, which opens in Perfetto.
+"""Writes the timeline: who ran where and when, what was copied, which queue moved and what that took.
 
-One process per device, one thread per stream and one for copies of that device's memory; a task is a slice, a
-migration an arrow from the stream that a queue left to the one that it came to.
+One process for each device. Its tracks: one for each stream, with a slice for each task; copies into and out of its
+memory; migrations to it, each from the moment the old stream let go of the queue to the start of the first task here;
+and counters of memory and waiting tasks. Arrows lead from the last task on the old stream through the migration and
+its copies to the first task on the new one.
 """
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, TextIO
 
-from polymux.core.errors import ConfigError
 from polymux.core.ids import StreamId
 from polymux.server.accelerator import Accelerator
 from polymux.server.kernels import RESERVED
 from polymux.server.session import TaskQueue
+from polymux.server.trace_file import Lanes, Span, TraceFile, Track
+from polymux.server.trace_moves import Copied, Move, Moves, Ran
 from polymux.server.transfer import Transfer
 
 DRAIN_S = 0.2
+COPIES_OUT, COPIES_IN, MIGRATIONS = 1000, 2000, 3000
+"""Numbers of a device's tracks, from which on those of one kind follow each other."""
+MAX_ARROWS = 16
+"""Copies of one migration through which its arrows lead."""
 
 KernelName = Callable[[str, int], str]
+Gauges = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class Tracer:
-    """Collects slices from the workers and writes them.
+    """Collects what happened and writes it, with a thread of its own.
 
     Parameters
     ----------
@@ -34,6 +40,8 @@ class Tracer:
     accelerators : sequence of Accelerator
     kernel_name : callable
         Gives a kernel's name for a queue's id and a kernel's number.
+    gauges : callable
+        Gives for each device the numbers that are shown as counters, by name.
 
     Raises
     ------
@@ -41,69 +49,43 @@ class Tracer:
         If the file cannot be written.
     """
 
-    def __init__(self, path: Path, accelerators: Sequence[Accelerator], kernel_name: KernelName) -> None:
+    def __init__(
+        self, path: Path, accelerators: Sequence[Accelerator], kernel_name: KernelName, gauges: Gauges
+    ) -> None:
         self._accelerators = accelerators
         self._kernel_name = kernel_name
-        self._lock = threading.Lock()
-        self._flows = 0
-        try:
-            self._file: TextIO = open(path, "w")  # noqa: SIM115, closed by close()
-        except OSError as error:
-            raise ConfigError(str(path), "trace", str(path), f"cannot be written: {error}") from None
-        self._file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
+        self._gauges = gauges
+        self._shown: dict[tuple[str, str], int] = {}
+        self._file = TraceFile(path)
         devices = list(dict.fromkeys(accelerator.device.id for accelerator in accelerators))
-        self._process = {device: number for number, device in enumerate(devices, start=1)}
-        self._thread_of = {
-            accelerator.spec.id: (
-                self._process[accelerator.device.id],
-                1 + int(accelerator.spec.id.rpartition("/")[2]),
-            )
-            for accelerator in accelerators
-        }
-        self._write_names()
+        self._process: dict[str, int] = {device: number for number, device in enumerate(devices, start=1)}
+        self._lanes: dict[tuple[str, int], Lanes] = {}
+        self._track_of: dict[str, Track] = {}
+        self._ended_ns: dict[str, int] = {}
+        self._name_tracks()
+        self._lock = threading.Lock()
+        self._transfers: list[Transfer] = []
+        self._new_moves: list[Move] = []
+        self._moves = Moves()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="polymux-trace", daemon=True)
+
+    # ---- from any thread ----
 
     def start(self) -> None:
         """Start writing."""
         self._thread.start()
 
     def copied(self, transfer: Transfer) -> None:
-        """Note a copy, from the thread that made it."""
-        process = self._process.get(transfer.device)  # type: ignore[call-overload]
-        if process is None:
-            return
-        direction = "in" if transfer.into else "out"
-        self._write(
-            {
-                "ph": "X",
-                "name": f"copy {direction}",
-                "cat": "transfer",
-                "pid": process,
-                "tid": 1000 + int(transfer.into),
-                "ts": transfer.start_ns / 1e3,
-                "dur": (transfer.end_ns - transfer.start_ns) / 1e3,
-                "args": {"nbytes": transfer.nbytes, "queue": transfer.queue, "owner": transfer.owner},
-            }
-        )
+        """Note a copy."""
+        with self._lock:
+            self._transfers.append(transfer)
 
-    def moved(self, queue: TaskQueue, old: StreamId, new: StreamId) -> None:
-        """Note that a queue is bound to another device from now on."""
-        now_us = monotonic_ns() / 1e3
-        self._flows += 1
-        name = f"{queue.name} moves from {old} to {new}"
-        for phase, stream in (("s", old), ("f", new)):
-            process, thread = self._thread_of[stream]
-            at = {"pid": process, "tid": thread, "ts": now_us}
-            self._write({"ph": "X", "name": name, "cat": "migration", "dur": 1.0, **at})
-            flow: dict[str, Any] = {
-                "ph": phase,
-                "name": "migration",
-                "cat": "migration",
-                "id": self._flows,
-                **at,
-            }
-            self._write(flow | ({"bp": "e"} if phase == "f" else {}))
+    def moved(self, queue: TaskQueue, old: StreamId, new: StreamId, left_ns: int) -> None:
+        """Note that a queue is bound to another device from now on, and when the old stream let go of it."""
+        move = Move(queue.id, queue.name, old, new, left_ns, monotonic_ns())
+        with self._lock:
+            self._new_moves.append(move)
 
     def close(self) -> None:
         """Write what is left and finish the file."""
@@ -111,43 +93,116 @@ class Tracer:
         if self._thread.ident is not None:
             self._thread.join()
         self._drain()
-        with self._lock:
-            self._file.write(json.dumps({"ph": "M", "name": "trace_end", "pid": 0, "tid": 0}) + "\n]}\n")
-            self._file.close()
+        self._write_moves(self._moves.end())
+        self._file.close()
+
+    # ---- in the thread ----
 
     def _run(self) -> None:
+        self._write_gauges()
         while not self._ending.wait(DRAIN_S):
             self._drain()
+            self._write_gauges()
 
     def _drain(self) -> None:
+        with self._lock:  # before the tasks: those on the old stream have ended by now
+            moves, self._new_moves = self._new_moves, []
+        self._moves.begin(moves)
+        ran = self._write_tasks()
+        with self._lock:  # after the tasks: what they needed has been copied by now
+            transfers, self._transfers = self._transfers, []
+        self._moves.copied(self._write_copies(transfers))
+        self._write_moves(self._moves.ran(ran))
+
+    def _write_tasks(self) -> dict[str, list[Ran]]:
+        ran: dict[str, list[Ran]] = {}
         for accelerator in self._accelerators:
-            process, thread = self._thread_of[accelerator.spec.id]
-            for queue, kernel_id, sequence, _, start_ns, end_ns in accelerator.worker.drain_trace():
-                self._write(
-                    {
-                        "ph": "X",
-                        "name": RESERVED.get(kernel_id) or self._kernel_name(queue, kernel_id),
-                        "cat": "task",
-                        "pid": process,
-                        "tid": thread,
-                        "ts": start_ns / 1e3,
-                        "dur": (end_ns - start_ns) / 1e3,
-                        "args": {"queue": queue, "task": sequence},
-                    }
-                )
+            stream = accelerator.spec.id
+            for (
+                queue,
+                kernel_id,
+                sequence,
+                submitted_ns,
+                start_ns,
+                end_ns,
+            ) in accelerator.worker.drain_trace():
+                # a later task's times are told by a clock whose rate is known better: it may seem to start too early
+                begin_ns = max(start_ns, self._ended_ns.get(stream, 0))
+                span = Span(self._track_of[stream], begin_ns, max(end_ns, begin_ns + 1))
+                self._ended_ns[stream] = span.end_ns
+                name = RESERVED.get(kernel_id) or self._kernel_name(queue, kernel_id)
+                waiting_us = max(0, begin_ns - submitted_ns) / 1e3
+                args = {"queue": queue, "task": sequence, "waiting_us": waiting_us}
+                self._file.slice(span, name, "task", args)
+                ran.setdefault(queue, []).append(Ran(stream, span))
+        return ran
 
-    def _write_names(self) -> None:
+    def _write_copies(self, transfers: list[Transfer]) -> list[Copied]:
+        transfers.sort(key=lambda transfer: transfer.start_ns)
+        copies = []
+        for transfer in transfers:
+            if transfer.device not in self._process:
+                continue
+            lanes = self._lanes[transfer.device, COPIES_IN if transfer.into else COPIES_OUT]
+            span = lanes.place(transfer.start_ns, transfer.end_ns)
+            name = f"copy from {transfer.source_name}" if transfer.into else f"copy to {transfer.target_name}"
+            args = {"nbytes": transfer.nbytes, "queue": transfer.queue, "owner": transfer.owner}
+            self._file.slice(span, name, "transfer", args)
+            copies.append(Copied(transfer, span))
+        return copies
+
+    def _write_moves(self, moves: Iterable[Move]) -> None:
+        for move in sorted(moves, key=lambda move: move.start_ns):
+            self._write_move(move)
+
+    def _write_move(self, move: Move) -> None:
+        lanes = self._lanes[move.new.rpartition("/")[0], MIGRATIONS]
+        span = lanes.place(move.start_ns, move.ended_ns)
+        args = {
+            "queue": move.queue,
+            "name": move.name,
+            "from": move.old,
+            "to": move.new,
+            "nbytes": move.nbytes,
+            "nbytes_ahead": sum(copied.transfer.nbytes for copied in move.ahead),
+            "copies": len(move.ahead) + len(move.after),
+        }
+        self._file.slice(span, f"{move.name} moves from {move.old} to {move.new}", "migration", args)
+        before = [] if move.last is None else [(move.last.track, move.last.end_ns - 1)]
+        self._flow([*before, (span.track, span.start_ns)], move.after, move.first)
+        if move.ahead:
+            copies = [(copied.span.track, copied.span.start_ns) for copied in move.ahead[:MAX_ARROWS]]
+            self._flow([*copies, (span.track, span.start_ns)], [], None)
+
+    def _flow(self, points: list[tuple[Track, int]], copies: Sequence[Copied], first: Span | None) -> None:
+        """Write the arrows through some points, copies and a task; what does not come after the last is left out."""
+        for span in (*(copied.span for copied in copies[:MAX_ARROWS]), *([] if first is None else [first])):
+            at_ns = max(points[-1][1], span.start_ns)
+            if at_ns < span.end_ns:
+                points.append((span.track, at_ns))
+        if len(points) > 1:
+            self._file.flow(points)
+
+    def _write_gauges(self) -> None:
+        now_ns = monotonic_ns()
+        for device, values in self._gauges().items():
+            for name, value in values.items():
+                if self._shown.get((device, name)) != value:
+                    self._shown[device, name] = value
+                    unit = "bytes" if "memory" in name else "tasks"
+                    self._file.counter(self._process[device], now_ns, name, unit, value)
+
+    def _name_tracks(self) -> None:
         for device, process in self._process.items():
-            self._name("process_name", process, 0, device)
-            self._name("thread_name", process, 1000, "copies out")
-            self._name("thread_name", process, 1001, "copies in")
-        for stream, (process, thread) in self._thread_of.items():
-            self._name("thread_name", process, thread, f"stream {stream}")
-
-    def _name(self, what: str, process: int, thread: int, name: str) -> None:
-        self._write({"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}})
-
-    def _write(self, event: dict[str, Any]) -> None:
-        with self._lock:
-            if not self._file.closed:
-                self._file.write(json.dumps(event) + ",\n")
+            self._file.name_process(process, device)
+            for first, name in (
+                (COPIES_OUT, "copies out"),
+                (COPIES_IN, "copies in"),
+                (MIGRATIONS, "migrations"),
+            ):
+                self._lanes[device, first] = Lanes(self._file, Track(process, first), name)
+        for accelerator in self._accelerators:
+            stream = accelerator.spec.id
+            number = 1 + int(stream.rpartition("/")[2])
+            track = self._track_of[stream] = Track(self._process[accelerator.device.id], number)
+            self._file.name_track(track, f"stream {stream}")

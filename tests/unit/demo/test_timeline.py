@@ -34,22 +34,23 @@ def task(kernel: str, queue: str, at: tuple[int, int], start_s: float, length_s:
     return {"ph": "X", "name": kernel, "cat": "task", "args": {"queue": queue, "task": 1}, **place}
 
 
-def move(
-    number: int, queue: str, source: tuple[int, int], target: tuple[int, int], at_s: float
-) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    for phase, (process, thread) in (("s", source), ("f", target)):
-        at = {"pid": process, "tid": thread, "ts": BEGIN_NS / 1e3 + at_s * 1e6, "cat": "migration"}
-        events += [
-            {"ph": "X", "name": f"{queue} moves from a to b", "dur": 1.0, **at},
-            {"ph": phase, "name": "migration", "id": number, **at},
-        ]
-    return events
+def move(queue: str, source: str, target: str, at_s: float) -> dict[str, Any]:
+    """A migration that ends at a time, on its device's track of migrations."""
+    place = {"pid": 1 if target.startswith("cpu") else 2, "tid": 3000, "dur": 1e5}
+    args = {"queue": "1.0", "name": queue, "from": source, "to": target, "nbytes": 1}
+    return {
+        "ph": "X",
+        "name": f"{queue} moves from {source} to {target}",
+        "cat": "migration",
+        "args": args,
+        "ts": BEGIN_NS / 1e3 + at_s * 1e6 - 1e5,
+        **place,
+    }
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    cpu, opencl, copies_out, copies_in = (1, 1), (2, 1), (2, 1000), (2, 1001)
+    cpu, opencl, copies_out, copies_in = (1, 1), (2, 1), (2, 1000), (2, 2000)
     events = [
         name("process_name", 1, 0, "cpu:0"),
         name("process_name", 2, 0, "opencl:0"),
@@ -69,9 +70,10 @@ def trace(tmp_path: Path) -> Path:
             task(f"copy {way}", "1.0", at, 1.9, 0.01) | {"cat": "transfer"}
             for way, at in (("in", copies_in), ("out", copies_out))
         ),
-        *move(1, "heat", cpu, opencl, 1.9),
-        *move(2, "hear_speech/1", opencl, cpu, 2.4),
-        *move(3, "heat", opencl, cpu, 77.0),
+        name("thread_name", 2, 3000, "migrations"),
+        move("heat", "cpu:0/0", "opencl:0/0", 1.9),
+        move("hear_speech/1", "opencl:0/0", "cpu:0/0", 2.4),
+        move("heat", "opencl:0/0", "cpu:0/0", 77.0),
         {"ph": "M", "name": "trace_end", "pid": 0, "tid": 0},
     ]
     path = tmp_path / "trace.json"
