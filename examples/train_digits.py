@@ -21,6 +21,7 @@ from polymux.apps.training import Schedule, Training
 from polymux.core.errors import InvalidRequest, PolymuxError
 
 SEGMENT_NBYTES = 1 << 30
+CAPACITY = 8192  # more tasks than an epoch has, so that submitting never waits
 
 
 def main() -> int:
@@ -69,7 +70,7 @@ def train(options: argparse.Namespace) -> None:
                 raise InvalidRequest(f"there is no device {device}; there are {', '.join(client.devices)}")
         placement = Placement(options.main, options.helper) if options.helper else None
         # A pinned queue cannot migrate, so with a helper the tasks name their devices instead.
-        with client.queue(device=None if placement else options.main) as queue:
+        with client.queue(device=None if placement else options.main, capacity=CAPACITY) as queue:
             training = Training([QueueLane(queue)], training_digits, schedule, placement)
             print(
                 f"{len(training_digits)} digits, {training.steps_per_epoch} steps of {options.batch} an epoch"

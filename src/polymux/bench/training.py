@@ -35,6 +35,8 @@ SWEEP = 20
 TARGET = 1.06
 ACCURATE = 0.95
 PLACEMENT = Placement(main="cpu:0", unroll="cpu:1")
+CAPACITY = 8192
+"""More tasks than an epoch has, so that the application never waits for room."""
 SEGMENT_NBYTES = 1024 * MIB
 
 
@@ -114,9 +116,15 @@ def _train(
     """One training twice, epoch by epoch in turns."""
     schedule = Schedule(batch=measured.batch, seed=seed)
     with ExitStack() as stack:
-        still = [stack.enter_context(client.queue(device=PLACEMENT.main)) for _ in range(measured.lanes)]
+        still = [
+            stack.enter_context(client.queue(device=PLACEMENT.main, capacity=CAPACITY))
+            for _ in range(measured.lanes)
+        ]
         # The first one goes ahead of the others, so that they do not all wait for the helper at the same time.
-        moving = [stack.enter_context(client.queue(priority=-lane)) for lane in range(measured.lanes)]
+        moving = [
+            stack.enter_context(client.queue(priority=-lane, capacity=CAPACITY))
+            for lane in range(measured.lanes)
+        ]
         for queue in moving:
             queue.submit("noop", device=PLACEMENT.main).wait()
         alone = Training([QueueLane(queue) for queue in still], training, schedule)
