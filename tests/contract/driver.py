@@ -39,15 +39,19 @@ from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.sched.recording import Step, write_header, write_step
 
-POLICIES = [*registry.names(), "pinned=cpu:1"]
+POLICIES = [*registry.names(), "pinned=cpu:1", "weighted_fair=app1:1,app2:3"]
 """Every policy that is installed, and those options that change what a policy does."""
+
+
+CAPACITY_NBYTES = 1 << 30
+"""Memory of every device here."""
 
 
 def added(device: str, streams: int = 1) -> DeviceAdded:
     """Make the event that a device with some streams is there."""
     name = DeviceId(device)
     api = device.partition(":")[0]
-    spec = DeviceSpec(name, api, f"a {api} device", 1 << 30, "host", 4, streams, (api,))
+    spec = DeviceSpec(name, api, f"a {api} device", CAPACITY_NBYTES, "host", 4, streams, (api,))
     return DeviceAdded(spec, tuple(StreamSpec(stream_id(name, i), name) for i in range(streams)))
 
 
@@ -75,6 +79,8 @@ class Driver:
         Bound queues that were closed; an application may have opened one of that name again meanwhile.
     failing : set
         Open queues whose tasks all fail.
+    needed_nbytes : dict
+        What queues asked for when they were opened.
     streams : dict
         Streams of devices that work, with their device.
     asked : dict
@@ -96,6 +102,7 @@ class Driver:
         self.failing: set[QueueId] = set()
         self.streams: dict[StreamId, DeviceId] = {}
         self.asked: dict[int, tuple[QueueId, DeviceId]] = {}
+        self.needed_nbytes: dict[QueueId, int] = {}
         self.preparing: dict[QueueId, DeviceId] = {}
         self.migrations = 0
         self.held_at: StreamId | None = None
@@ -142,6 +149,8 @@ class Driver:
                 self.preparing = {q: device for q, device in self.preparing.items() if device != event.device}
             case QueueOpened():
                 self.open[event.queue] = event.pinned
+                self.needed_nbytes[event.queue] = event.memory_nbytes
+                self._last.pop(event.queue, None)
             case QueueClosed():
                 if event.queue in self.open and event.queue in self.bound:
                     self.closing.add(event.queue)
@@ -227,6 +236,7 @@ class Driver:
         for queue, pinned in self.open.items():
             usable = [s for s, device in self.streams.items() if pinned in (None, device)]
             if queue not in self.bound:
+                usable = usable if self.needed_nbytes[queue] <= CAPACITY_NBYTES else []
                 assert not usable, f"{queue} is bound nowhere though {usable} work"
                 assert queue in self.failing, f"{queue} hangs: bound nowhere, its tasks do not fail"
         for queue, stream in self.bound.items():

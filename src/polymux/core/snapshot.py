@@ -78,6 +78,8 @@ class StreamView(NamedTuple):
         Number of the last bind that went to it, counted over all streams; 0: none yet.
     load : StreamLoad
         As last reported.
+    memory_nbytes : int
+        Sum of the `memory_nbytes` of its queues.
     """
 
     id: StreamId
@@ -86,6 +88,7 @@ class StreamView(NamedTuple):
     queues: int = 0
     turn: int = 0
     load: StreamLoad = IDLE
+    memory_nbytes: int = 0
 
 
 class QueueView(NamedTuple):
@@ -144,6 +147,10 @@ class QueueView(NamedTuple):
     def drained(self) -> bool:
         """Whether an accelerator thread drains it and was not told to let go."""
         return self.state in (QueueState.BOUND, QueueState.PREPARING)
+
+    def fits(self, device: DeviceSpec) -> bool:
+        """Whether a device's memory is large enough for what the client expects, were it empty."""
+        return self.memory_nbytes <= device.memory_nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ A queue's pin is stronger than all of these. Which stream it gets among those al
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from polymux.core.decision import Bind, Decision, FailAll, FailHead, Stay
@@ -48,11 +49,18 @@ class AssignmentPolicy(ABC):
         return cls()
 
     @abstractmethod
-    def choose(self, streams: Sequence[StreamView], among: Iterable[StreamView]) -> tuple[StreamView, str]:
-        """Pick one of `streams` (never empty) for a queue and say why; `among` are all streams that work.
+    def choose(
+        self, queue: QueueView, streams: Sequence[StreamView], snapshot: Snapshot
+    ) -> tuple[StreamView, str]:
+        """Pick one of `streams` (never empty) for a queue and say why.
 
+        ``snapshot.streams`` holds all streams that work, with the choices that were made about other queues just now.
         Equal choices are to be decided by `turn` and `rank`, so that they are the same in every run.
         """
+
+    def takes(self, snapshot: Snapshot, queue: QueueView, device: DeviceId) -> bool:  # noqa: ARG002
+        """Whether a queue may be placed on a device that its pin allows; any, unless a policy says otherwise."""
+        return True
 
     def wanted(self, snapshot: Snapshot, queue: QueueView) -> DeviceId | None:
         """Name the only device whose streams a waiting queue may get; None: any that works."""
@@ -68,7 +76,10 @@ class AssignmentPolicy(ABC):
         decisions: list[Decision] = []
         if snapshot.waiting:
             streams = dict(snapshot.streams)
-            decisions += [self.place(snapshot, streams, snapshot.queues[queue]) for queue in snapshot.waiting]
+            seen = replace(snapshot, streams=streams)
+            decisions += [
+                self.place(seen, streams, snapshot.queues[queue], event) for queue in snapshot.waiting
+            ]
         if isinstance(event, HeldHead):
             queue = snapshot.queues.get(event.queue)
             if queue is not None and queue.state is QueueState.HELD:
@@ -79,22 +90,33 @@ class AssignmentPolicy(ABC):
         """Give the weight that a queue gets on a stream; its session's own."""
         return queue.weight
 
-    def place(self, snapshot: Snapshot, streams: dict[StreamId, StreamView], queue: QueueView) -> Decision:
+    def place(
+        self,
+        snapshot: Snapshot,
+        streams: dict[StreamId, StreamView],
+        queue: QueueView,
+        event: Event,  # noqa: ARG002
+    ) -> Decision:
         """Bind a waiting queue, or fail its tasks when no device that works may run them.
 
         Notes
         -----
-        `streams` is this call's own copy; the choice is entered, so that several queues that are placed by one
-        event do not all get the same stream.
+        `streams` is this call's own copy of ``snapshot.streams``; the choice is entered, so that several queues that
+        are placed by one event do not all get the same stream.
         """
         device = self.wanted(snapshot, queue)
         allowed = list(streams.values()) if device is None else streams_of(snapshot, streams, device)
+        if queue.target is None:
+            allowed = [stream for stream in allowed if self.takes(snapshot, queue, stream.device)]
         if not allowed:
             message = _why_stranded(snapshot, queue)
             return FailAll(queue.id, TaskStatus.NO_DEVICE, message, reason="no device that may run it works")
-        stream, why = self.choose(allowed, streams.values())
-        turn = 1 + max(other.turn for other in streams.values())
-        streams[stream.id] = stream._replace(queues=stream.queues + 1, turn=turn)
+        stream, why = self.choose(queue, allowed, snapshot)
+        streams[stream.id] = stream._replace(
+            queues=stream.queues + 1,
+            turn=1 + max(other.turn for other in streams.values()),
+            memory_nbytes=stream.memory_nbytes + queue.memory_nbytes,
+        )
         if device is not None:
             why = f"{_why_device(queue, device)}; there, {why}"
         return Bind(queue.id, stream.id, why, self.weight(queue, stream))
@@ -111,7 +133,11 @@ class AssignmentPolicy(ABC):
         if queue.device in event.devices:
             return Stay(queue.id, reason=f"{queue.device} has kernel {event.kernel} by now")
         having = [device for device in event.devices if device in snapshot.devices]
-        working = [device for device in having if snapshot.devices[device].lost is None]
+        working = [
+            device
+            for device in having
+            if snapshot.devices[device].lost is None and self.takes(snapshot, queue, device)
+        ]
         if queue.pinned is not None or not working:
             message = _why_no_helper(snapshot, queue, event, working)
             return FailHead(queue.id, TaskStatus.NO_DEVICE, message, reason="nobody may run its head task")
@@ -136,12 +162,14 @@ class AssignmentPolicy(ABC):
             return Stay(queue.id, reason=f"it is pinned to {queue.pinned}")
         if not streams_of(snapshot, snapshot.streams, device):
             return Stay(queue.id, reason=f"its next task wishes for {device}, which does not work")
+        if not self.takes(snapshot, queue, device):
+            return Stay(queue.id, reason=f"its next task wishes for {device}, which cannot take its data")
         return self._send(snapshot, queue, [device], f"its next task wishes for {device}")
 
     def _send(self, snapshot: Snapshot, queue: QueueView, devices: Sequence[DeviceId], why: str) -> Decision:
         """Bind a queue whose head is held to a stream of one of `devices`, which work."""
         streams = [s for device in devices for s in streams_of(snapshot, snapshot.streams, device)]
-        stream, choice = self.choose(streams, snapshot.streams.values())
+        stream, choice = self.choose(queue, streams, snapshot)
         return Bind(queue.id, stream.id, f"{why}; {choice}", self.weight(queue, stream))
 
 
@@ -161,6 +189,11 @@ def _why_device(queue: QueueView, device: DeviceId) -> str:
 
 def _why_stranded(snapshot: Snapshot, queue: QueueView) -> str:
     devices = snapshot.describe_devices()
+    if any(view.lost is None and queue.pinned in (None, device) for device, view in snapshot.devices.items()):
+        return (
+            f"the queue was opened for {queue.memory_nbytes} bytes of data, for which no device that works has the"
+            f" memory; devices: {devices}. Repair or add a larger device, the queue goes on by itself"
+        )
     if queue.pinned is None:
         return f"no device works; devices: {devices}. Repair or add a device, the queue goes on by itself"
     return (

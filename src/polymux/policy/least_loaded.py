@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from polymux.core.snapshot import StreamView
+from polymux.core.snapshot import QueueView, Snapshot, StreamView
 from polymux.policy.assignment import AssignmentPolicy
 
 
@@ -23,9 +23,14 @@ class LeastLoaded(AssignmentPolicy):
 
     name = "least_loaded"
 
-    def choose(self, streams: Sequence[StreamView], among: Iterable[StreamView]) -> tuple[StreamView, str]:
+    def choose(
+        self,
+        queue: QueueView,  # noqa: ARG002
+        streams: Sequence[StreamView],
+        snapshot: Snapshot,
+    ) -> tuple[StreamView, str]:
         """Pick the stream with the lowest load; fewer bound queues, then the turn, decide between equals."""
-        loads = [stream.load for stream in among]
+        loads = [stream.load for stream in snapshot.streams.values()]
         busy_ns = max(1, sum(load.busy_ns for load in loads))
         pending = max(1, sum(load.pending for load in loads))
         queues = max(1, sum(load.queues for load in loads))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from polymux.core.decision import Decision, Reject
+from polymux.core.event import Event
 from polymux.core.ids import DeviceId, StreamId
 from polymux.core.snapshot import QueueView, Snapshot, StreamView
 from polymux.policy.assignment import AssignmentPolicy
@@ -42,7 +43,9 @@ class Pinned(AssignmentPolicy):
         working = [device for device, view in snapshot.devices.items() if view.lost is None]
         return self._device if self._device in working else next(iter(working), None)
 
-    def place(self, snapshot: Snapshot, streams: dict[StreamId, StreamView], queue: QueueView) -> Decision:
+    def place(
+        self, snapshot: Snapshot, streams: dict[StreamId, StreamView], queue: QueueView, event: Event
+    ) -> Decision:
         """Bind a waiting queue, or refuse it when the policy's device was never there."""
         if self._device is not None and self._device not in snapshot.devices and queue.pinned is None:
             message = (
@@ -50,9 +53,14 @@ class Pinned(AssignmentPolicy):
                 f" {snapshot.describe_devices()}. Start the server with --policy pinned=DEVICE for one of these"
             )
             return Reject(queue.id, message, reason="the policy's device was never there")
-        return super().place(snapshot, streams, queue)
+        return super().place(snapshot, streams, queue, event)
 
-    def choose(self, streams: Sequence[StreamView], among: Iterable[StreamView]) -> tuple[StreamView, str]:  # noqa: ARG002
+    def choose(
+        self,
+        queue: QueueView,  # noqa: ARG002
+        streams: Sequence[StreamView],
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> tuple[StreamView, str]:
         """Pick the stream with the fewest bound queues; the turn decides between equals."""
         chosen = min(streams, key=lambda stream: (stream.queues, stream.turn, stream.rank))
         return chosen, f"{chosen.id} has the fewest queues ({chosen.queues})"

@@ -20,6 +20,9 @@ POLICIES = {
     "round_robin": "polymux.policy.round_robin:RoundRobin",
     "least_loaded": "polymux.policy.least_loaded:LeastLoaded",
     "pinned": "polymux.policy.pinned:Pinned",
+    "memory_aware": "polymux.policy.memory_aware:MemoryAware",
+    "weighted_fair": "polymux.policy.weighted_fair:WeightedFair",
+    "elastic": "polymux.policy.elastic:Elastic",
 }
 
 GROUP = "polymux.policies"

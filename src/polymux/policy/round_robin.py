@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from polymux.core.snapshot import StreamView
+from polymux.core.snapshot import QueueView, Snapshot, StreamView
 from polymux.policy.assignment import AssignmentPolicy
 
 
@@ -20,7 +20,12 @@ class RoundRobin(AssignmentPolicy):
 
     name = "round_robin"
 
-    def choose(self, streams: Sequence[StreamView], among: Iterable[StreamView]) -> tuple[StreamView, str]:  # noqa: ARG002
+    def choose(
+        self,
+        queue: QueueView,  # noqa: ARG002
+        streams: Sequence[StreamView],
+        snapshot: Snapshot,  # noqa: ARG002
+    ) -> tuple[StreamView, str]:
         """Pick the stream that got a queue longest ago, new ones first."""
         chosen = min(streams, key=lambda stream: (stream.turn, stream.rank))
         return chosen, f"it is {chosen.id}'s turn"

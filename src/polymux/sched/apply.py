@@ -79,7 +79,7 @@ def _bind(state: State, event: Event, decision: Bind, now: int) -> list[Decision
         bound_ns=queue.bound_ns if stream == queue.stream else now,
     )
     state.put(bound)
-    state.occupy(stream, anew=not held or stream != queue.stream)
+    state.occupy(stream, bound, anew=not held or stream != queue.stream)
     if queue.id not in state.requests:
         return [decision]
     return [decision, *answer(state, queue.id, True, f"queue {queue.id} runs on {device}")]

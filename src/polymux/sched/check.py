@@ -136,7 +136,11 @@ def _held_problem(queue: QueueView, device: DeviceId, held: HeldHead | None) -> 
 def _fail_all_problem(state: State, queue: QueueView, decision: FailAll) -> str | None:
     if queue.state is not QueueState.WAITING:
         return f"the queue is {queue.state.value}"
-    usable = [s.id for s in state.streams.values() if _pin_problem(queue, s.device) is None]
+    usable = [
+        stream.id
+        for stream in state.streams.values()
+        if _pin_problem(queue, stream.device) is None and queue.fits(state.devices[stream.device].spec)
+    ]
     if usable:
         return f"the queue could be bound to {', '.join(usable)}"
     return _ok_is_no_failure(decision.status)

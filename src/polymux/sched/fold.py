@@ -103,7 +103,7 @@ def _queue_released(state: State, name: QueueId) -> list[Decision]:
     if queue is None or queue.state in (QueueState.WAITING, QueueState.STRANDED):
         return []
     if queue.stream is not None:
-        state.vacate(queue.stream)
+        state.vacate(queue.stream, queue)
     if queue.state is QueueState.CLOSING:
         state.forget(queue.id)
         reopened = state.reopened.pop(queue.id, None)
@@ -120,7 +120,7 @@ def _head_held(state: State, event: HeldHead) -> list[Decision]:
         return _queue_released(
             state, event.queue
         )  # it moves or ends anyway; the head is looked at where it goes
-    state.vacate(queue.stream)
+    state.vacate(queue.stream, queue)
     chances, credit_ns = queue.chances, queue.credit_ns
     if isinstance(event, HomePossible) and queue.home is not None:
         chances, credit_ns = chances + 1, max(0, credit_ns + (event.gain_ns or 0))
@@ -231,7 +231,14 @@ def _migrate_problem(state: State, event: MigrateRequested, queue: QueueView | N
         return f"queue {event.queue!r} is not open; open queues: {names or 'none'}"
     if queue.pinned not in (None, event.device):
         return f"queue {queue.id} is pinned to {queue.pinned}; only a queue without a pin can move"
-    return _device_problem(state, event.device)
+    problem = _device_problem(state, event.device)
+    if problem is None and not queue.fits(state.devices[event.device].spec):
+        has_nbytes = state.devices[event.device].spec.memory_nbytes
+        return (
+            f"queue {queue.id} was opened for {queue.memory_nbytes} bytes of data, {event.device} has {has_nbytes};"
+            " move it to a larger device"
+        )
+    return problem
 
 
 def answer(state: State, queue: QueueId, ok: bool, message: str) -> list[Decision]:

@@ -155,17 +155,21 @@ class State:
         else:
             self.waiting.pop(queue.id, None)
 
-    def occupy(self, stream: StreamId, anew: bool = True) -> None:
+    def occupy(self, stream: StreamId, queue: QueueView, anew: bool = True) -> None:
         """Count one more queue on `stream`, whose turn this was if the queue was placed `anew`."""
         view = self.streams[stream]
         self.turns += anew
-        turn = self.turns if anew else view.turn
-        self.streams[stream] = view._replace(queues=view.queues + 1, turn=turn)
+        self.streams[stream] = view._replace(
+            queues=view.queues + 1,
+            turn=self.turns if anew else view.turn,
+            memory_nbytes=view.memory_nbytes + queue.memory_nbytes,
+        )
 
-    def vacate(self, stream: StreamId) -> None:
+    def vacate(self, stream: StreamId, queue: QueueView) -> None:
         """Count one queue less on `stream`."""
         view = self.streams[stream]
-        self.streams[stream] = view._replace(queues=view.queues - 1)
+        nbytes = view.memory_nbytes - queue.memory_nbytes
+        self.streams[stream] = view._replace(queues=view.queues - 1, memory_nbytes=nbytes)
 
     def remember(self, queue: QueueId, now: int, what: Event | Decision) -> None:
         """Add to a queue's story, if there is such a queue."""

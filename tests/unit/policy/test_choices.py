@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from polymux.core.decision import Bind, Reject
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import StreamLoad, Tick
 from polymux.core.ids import DeviceId
+from polymux.core.snapshot import Snapshot, StreamView
 from polymux.policy.least_loaded import LeastLoaded
 from polymux.policy.pinned import Pinned
 from polymux.policy.round_robin import RoundRobin
 from tests.unit.policy.snapshots import device, queue, snapshot, stream
 
 
-def least(*streams: object) -> str:
-    chosen, reason = LeastLoaded().choose(streams, streams)  # type: ignore[arg-type]
+def of(streams: Sequence[StreamView]) -> Snapshot:
+    return Snapshot({}, {view.id: view for view in streams}, {})
+
+
+def least(*streams: StreamView) -> str:
+    chosen, reason = LeastLoaded().choose(queue(), streams, of(streams))
     assert chosen.id in reason
     return chosen.id
 
 
 def test_round_robin_picks_the_stream_whose_turn_is_longest_ago() -> None:
     streams = [stream("a/0", 0, turn=5), stream("b/0", 1, turn=3), stream("a/1", 2, turn=4)]
-    assert RoundRobin().choose(streams, streams)[0].id == "b/0"
+    assert RoundRobin().choose(queue(), streams, of(streams))[0].id == "b/0"
 
 
 def test_round_robin_starts_in_the_fixed_order_of_streams() -> None:
     streams = [stream("b/0", 1), stream("a/0", 0)]
-    assert RoundRobin().choose(streams, streams)[0].id == "a/0"
+    assert RoundRobin().choose(queue(), streams, of(streams))[0].id == "a/0"
 
 
 def test_without_reports_the_least_loaded_stream_has_the_fewest_queues() -> None:
@@ -67,7 +74,7 @@ def test_queues_released_since_the_report_count_too() -> None:
 
 
 def placed(policy: Pinned, *devices: object, **fields: object) -> object:
-    (decision,) = policy.decide(snapshot(devices, [queue(**fields)]), Tick(), 0)  # type: ignore[arg-type]
+    (decision,) = policy.decide(snapshot(devices, [queue(**fields)]), Tick(), 0)
     return decision
 
 
