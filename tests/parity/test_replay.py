@@ -86,7 +86,7 @@ def test_a_recorded_decision_that_differs_is_found_at_its_line(at: int) -> None:
 
 def test_a_policy_that_has_changed_since_is_found() -> None:
     class Reversed(RoundRobin):
-        def choose(self, queue: Any, streams: Any, snapshot: Any) -> Any:  # noqa: ARG002
+        def choose(self, queue: Any, streams: Any, snapshot: Any) -> Any:
             return max(streams, key=lambda stream: stream.rank), "changed"
 
     found = replay(day("round_robin"), load=lambda _: Reversed())

@@ -66,7 +66,7 @@ class Activities:
         busy_ns, self._busy_ns = self._busy_ns, {}
         if not elapsed_ns:
             return 0
-        for queue in busy_ns.keys() | self._pending.keys():
+        for queue in (*busy_ns, *self._pending):  # no set: its order would differ in a replay
             self.queues.setdefault(queue, Activity(last_ns=now))
         for queue in [queue for queue in self.queues if queue not in known]:
             del self.queues[queue]

@@ -122,12 +122,12 @@ class WeightedFair(Rebalancing):
     def _correct(self, active: Mapping[QueueId, QueueView], shares: Mapping[str, int]) -> None:
         """Follow what each application got, compared with its share of what those got that wanted more."""
         got_ns: dict[str, int] = {}
-        wanting: set[str] = set()
+        wanting: dict[str, None] = {}
         for queue, view in active.items():
             activity = self.activities.queues[queue]
             got_ns[view.application] = got_ns.get(view.application, 0) + activity.busy_ns
             if activity.pending:
-                wanting.add(view.application)
+                wanting[view.application] = None
         total_ns = sum(got_ns[name] for name in wanting)
         total = max(1, sum(shares[name] for name in wanting))
         self._correction = {name: self._correction.get(name, WHOLE) for name in shares}
