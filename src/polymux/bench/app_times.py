@@ -25,6 +25,9 @@ LONGEST_RUN_S = 60.0
 SHORT_RUN_S = 0.2
 """Runs that are shorter are repeated more often."""
 SHORT_RUN_TIMES = 3
+LONG_RUN_S = 2.0
+"""Runs that are longer are warm after one, and are repeated for `REPEATED_S` at most."""
+REPEATED_S = 20.0
 REFERENCE_NBYTES = 64 * MIB
 """Larger applications are checked against the native result, since NumPy's takes minutes."""
 
@@ -125,8 +128,7 @@ def measure(
         checked(expected)
         for one in runs[1:]:
             checked(one.first())
-        times = rounds * (SHORT_RUN_TIMES if runs[0].warm_s < SHORT_RUN_S else 1)
-        for _ in range(times):
+        for _ in range(_times(rounds, runs[0].warm_s)):
             for one in runs:
                 one.again()
         medians = [median(one.seconds) for one in runs]
@@ -148,12 +150,20 @@ class _Runs:
         self.warm_s = 0.0
 
     def first(self) -> Arrays:
-        """Run twice without counting: kernels are compiled and memory is touched; a copy of the result."""
+        """Run twice, or once if that takes long, without counting: kernels are compiled, memory is touched.
+
+        Returns
+        -------
+        dict of str to ndarray
+            A copy of the result.
+        """
         result: Arrays = {}
         for _ in range(2):
             self.warm_s, result = self._run()
             if self.warm_s > LONGEST_RUN_S:
                 raise TooLong(f"a run takes {self.warm_s:.0f} s")
+            if self.warm_s > LONG_RUN_S:
+                break
         return {name: np.array(array) for name, array in result.items()}
 
     def again(self) -> None:
@@ -167,6 +177,12 @@ class _Runs:
         start = perf_counter()
         result = self._application.run(self._lanes)
         return perf_counter() - start, result
+
+
+def _times(rounds: int, run_s: float) -> int:
+    if run_s < SHORT_RUN_S:
+        return rounds * SHORT_RUN_TIMES
+    return rounds if run_s < LONG_RUN_S else max(1, min(rounds, int(REPEATED_S / run_s)))
 
 
 def _same_as(expected: Arrays) -> Callable[[Arrays], None]:
