@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import urllib.request
 from pathlib import Path
 
 from tests.serving import repository
-from tests.serving.front_end import POLYMUX, end, server, serving
+from tests.serving.front_end import POLYMUX, FrontEnd, end, server, serving
 
 BODY = json.dumps({"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}).encode()
 INFER = "/v2/models/id/infer"
@@ -21,6 +22,7 @@ def test_the_front_end_survives_the_servers_death_and_serves_again_when_it_is_ba
         with server(socket) as first, serving(tmp_path, "--socket", str(socket)) as front:
             front.wait_until_loaded()
             assert front.get(INFER, BODY)[0] == 200
+            assert 'polymux_tasks_total{application="polymux serve",device="cpu:0"}' in metrics(front)
             first.kill()
             first.wait()
             front.wait_for(lambda: front.get("/v2/health/ready")[0] == 400, 10)
@@ -28,11 +30,18 @@ def test_the_front_end_survives_the_servers_death_and_serves_again_when_it_is_ba
             assert status == 503
             assert "gone" in answer["error"]
             assert front.get("/v2/health/live")[0] == 200
+            assert metrics(front).splitlines()[-1] == "polymux_up 0.0"
             with server(socket):
                 front.wait_for(lambda: front.get("/v2/health/ready")[0] == 200, 30)
                 status, answer = front.get(INFER, BODY)
                 assert (status, answer["outputs"][0]["data"]) == (200, [1.0, 2.0])
+                assert "polymux_up 1.0" in metrics(front)
                 assert end(front.process) == 0
+
+
+def metrics(front: FrontEnd) -> str:
+    with urllib.request.urlopen(f"http://{front.url}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
 
 
 def refused(*arguments: str) -> str:

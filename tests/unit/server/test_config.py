@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from polymux.core.errors import ConfigError
+from polymux.metrics.address import Address
 from polymux.server.config import read_config
 from polymux.server.options import KernelsFile, RuntimeOptions
 
@@ -35,6 +36,7 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
             allow_uids = [1000, 1001]
             trace = "t.json"
             record = "/abs/r.jsonl"
+            metrics = "[::1]:9464"
             [limits]
             segment_nbytes = "64 MiB"
             max_segment_nbytes = 1073741824
@@ -50,6 +52,7 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
     assert runtime.kernels == (KernelsFile(tmp_path / "a.py"), KernelsFile(tmp_path / "b.toml", True))
     assert runtime.allow_uids == (1000, 1001)
     assert (runtime.trace, runtime.record) == (tmp_path / "t.json", Path("/abs/r.jsonl"))
+    assert runtime.metrics == Address("::1", 9464)
     assert (runtime.limits.segment_nbytes, runtime.limits.max_segment_nbytes) == (64 << 20, 1 << 30)
     assert (runtime.limits.max_clients, runtime.limits.worker_nbytes) == (7, 1 << 30)
 
@@ -68,6 +71,10 @@ def test_every_setting_is_read_and_paths_are_relative_to_the_file(tmp_path: Path
         ("kernels = [{ file = 'a.py', isolate = 1 }]", "kernels.isolate", "true or false"),
         ("allow_uids = [-1]", "allow_uids", "list of user ids"),
         ("allow_uids = [true]", "allow_uids", "list of user ids"),
+        ("metrics = 'here'", "metrics", "give \\[HOST:\\]PORT"),
+        ("metrics = ''", "metrics", "give a text"),
+        ("metrics = true", "metrics", "give a text"),
+        ("metrics = 70000", "metrics", "port from 0 to 65535"),
         ("limits = 3", "limits", "table"),
         ("[limits]\nmax_clients = 121", "limits.max_clients", "1 to 120"),
         ("[limits]\nmax_clients = 0", "limits.max_clients", "1 to 120"),

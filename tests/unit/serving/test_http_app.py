@@ -21,6 +21,7 @@ from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.limits import Limits
 from polymux.serving.models import Models, ModelState, ModelVersion
+from tests.unit.metrics import states
 from tests.unit.serving.asgi import Answer, call
 from tests.unit.serving.fake_model import FakeRunner, loaded, signature, tensor
 
@@ -327,3 +328,20 @@ def test_an_early_answer_to_a_client_that_waits_for_100_continue_ends_the_connec
     headers = [("Expect", "100-continue"), ("Content-Length", str(10**9))]
     answer = Front().call("POST", INFER, headers=headers)
     assert (answer.status, answer.headers["connection"]) == (413, "close")
+
+
+def test_the_metrics_of_the_server_are_served_and_say_when_it_is_gone() -> None:
+    answer = Front(status=states.state).call("GET", "/metrics")
+    assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
+    assert b"polymux_up 1.0" in answer.body
+    assert Front(status=states.state).call("POST", "/metrics", b"").status == 405
+
+    def gone() -> Any:
+        raise ServerGone("it went away")
+
+    answer = Front(status=gone).call("GET", "/metrics", headers=[("Accept", "application/openmetrics-text")])
+    assert (answer.status, answer.headers["content-type"].split(";")[0]) == (
+        200,
+        "application/openmetrics-text",
+    )
+    assert b"polymux_up 0.0" in answer.body
