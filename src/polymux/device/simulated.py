@@ -2,7 +2,9 @@
 
 It computes real results with the host's cores, and every copy and launch takes at least the time that the file says:
 it never computes faster than told, and slower only where the host does. Its memory is the host's, up to the stated
-capacity. Devices are numbered in the order in which they are asked for: ``simulated:0``, ``simulated:1``.
+capacity, and it fails when the file says so.
+
+Devices are numbered in the order in which they are asked for: ``simulated:0``, ``simulated:1``.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from polymux.device.protocol import (
     Shapes,
 )
 from polymux.device.request import DeviceRequest
+from polymux.device.simulated_faults import Faults
 from polymux.device.simulated_model import SimulatedModel, read_model
 from polymux.device.surroundings import Found, Surroundings
 from polymux.device.timeline import Timeline
@@ -80,6 +83,7 @@ class SimulatedDevice:
         self._host = CpuDevice(spec, allowed_cores(), native_caller)
         self._units = Timeline(model.units)
         self._bus = Timeline(2)
+        self._faults = Faults(spec.id, model.faults)
         self._streams: weakref.WeakSet[SimulatedStream] = weakref.WeakSet()
         self._closed = False
 
@@ -99,12 +103,15 @@ class SimulatedDevice:
                 f" {self._model.units - 1}, each once"
             )
         host = self._host.open_stream(Share())
-        stream = SimulatedStream(share, units, self._model, host, self._units, self._bus, self._clock)
+        stream = SimulatedStream(
+            share, units, self._model, host, self._units, self._bus, self._clock, self._faults
+        )
         self._streams.add(stream)
         return stream
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Take some of the stated memory."""
+        self._faults.allocate(nbytes)
         return self._host.allocate(nbytes)
 
     def free(self, memory: NDArray[np.uint8]) -> None:
@@ -120,6 +127,7 @@ class SimulatedDevice:
 
     def reserve_copy_out(self, nbytes: int) -> int:
         """Take the bus for a copy out of the device; returns when it ends, of the device's clock."""
+        self._faults.copy()
         duration_ns = self._model.transfer.duration_ns(nbytes)
         return self._bus.reserve((_OUT_OF,), self._clock.now_ns(), duration_ns)
 
@@ -152,6 +160,7 @@ class SimulatedStream:
         timeline: Timeline,
         bus: Timeline,
         clock: WallClock,
+        faults: Faults,
     ) -> None:
         self.share = share
         self._units = units
@@ -160,6 +169,7 @@ class SimulatedStream:
         self._timeline = timeline
         self._bus = bus
         self._clock = clock
+        self._faults = faults
         self._prepared = PreparedCache()
 
     def bind_thread(self) -> None:
@@ -206,8 +216,10 @@ class SimulatedStream:
     ) -> SimulatedLaunch:
         """Compute a prepared kernel of the host within the time that the model gives it."""
         duration_ns = self._duration_ns(spec, operands, scalars)
-        end_ns = self._timeline.reserve(self._units, self._clock.now_ns(), duration_ns)
-        return SimulatedLaunch(self._clock, end_ns, self._host.launch(host, operands, scalars))
+        hang_ns, failure = self._faults.launch(spec.name)
+        end_ns = self._timeline.reserve(self._units, self._clock.now_ns(), duration_ns + hang_ns)
+        shapes = None if failure is not None else self._host.launch(host, operands, scalars)
+        return SimulatedLaunch(self._clock, end_ns, shapes, failure)
 
     def forget(self, implementation: Implementation) -> None:
         """Drop what is kept for an implementation."""
@@ -223,6 +235,7 @@ class SimulatedStream:
         return PreparedSimulated(spec, self._host.prepare(spec, implementation), self)
 
     def _reserve_copy(self, direction: int, nbytes: int) -> int:
+        self._faults.copy()
         duration_ns = self._model.transfer.duration_ns(nbytes)
         return self._bus.reserve((direction,), self._clock.now_ns(), duration_ns)
 
@@ -259,10 +272,13 @@ class PreparedSimulated:
 class SimulatedLaunch:
     """A kernel that has been computed and ends when the model says; see `polymux.device.protocol.Launch`."""
 
-    def __init__(self, clock: WallClock, end_ns: int, shapes: Shapes | None) -> None:
+    def __init__(
+        self, clock: WallClock, end_ns: int, shapes: Shapes | None, failure: LaunchError | None
+    ) -> None:
         self._clock = clock
         self._end_ns = end_ns
         self._shapes = shapes
+        self._failure = failure
 
     def ended(self) -> bool:
         """Whether its time has come."""
@@ -271,6 +287,8 @@ class SimulatedLaunch:
     def wait(self) -> Shapes | None:
         """Wait until its time has come."""
         self._clock.sleep_until(self._end_ns)
+        if self._failure is not None:
+            raise self._failure
         return self._shapes
 
 

@@ -19,6 +19,8 @@
     [kernels.gemm]                      # any of the keys of [compute], and:
     operations = "2 * a[0] * a[1] * b[1]"   # extents of a buffer, or a scalar, by the kernel's own names
 
+    [faults]                            # see `polymux.device.simulated_faults`
+
 Only ``memory_nbytes`` is required. What is left out costs nothing. A launch takes
 ``latency_ns + max(nbytes / bandwidth, operations / operations_per_s)``: the roofline model.
 
@@ -33,13 +35,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from polymux.core.errors import ConfigError
 from polymux.core.nbytes import parse_nbytes
 from polymux.device.expression import Expression
 from polymux.device.request import MAX_STREAMS
+from polymux.device.simulated_faults import ALL, FaultModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class SimulatedModel:
     transfer: TransferModel = TransferModel()
     compute: ComputeModel = ComputeModel()
     kernels: Mapping[str, ComputeModel] = field(default_factory=dict)
+    faults: FaultModel = field(default_factory=FaultModel)
 
     def of_kernel(self, name: str) -> ComputeModel:
         """Return the model of one kernel."""
@@ -129,9 +133,7 @@ def read_model(path: str) -> SimulatedModel:
 
 def parse_model(path: str, table: Mapping[str, Any]) -> SimulatedModel:
     """Make a model of a read description; see `read_model`."""
-    top = _Table(
-        path, "", table, ("name", "memory_nbytes", "units", "streams", "transfer", "compute", "kernels")
-    )
+    top = _Table(path, "", table, _TOP_KEYS)
     transfer = top.table("transfer", ("bandwidth_bytes_per_s", "latency_ns"))
     compute = top.table("compute", _COMPUTE_KEYS)
     default = _compute_model(compute, ComputeModel())
@@ -149,9 +151,12 @@ def parse_model(path: str, table: Mapping[str, Any]) -> SimulatedModel:
         kernels={
             name: _compute_model(kernels.table(name, _COMPUTE_KEYS), default) for name in kernels.values
         },
+        faults=_fault_model(top.table("faults", _FAULT_KEYS)),
     )
 
 
+_TOP_KEYS = ("name", "memory_nbytes", "units", "streams", "transfer", "compute", "kernels", "faults")
+_FAULT_KEYS = tuple(key.name for key in fields(FaultModel))
 _MAX_LATENCY_NS = 3_600_000_000_000
 _COMPUTE_KEYS = ("latency_ns", "bandwidth_bytes_per_s", "operations_per_s", "operations")
 
@@ -162,6 +167,22 @@ def _compute_model(table: _Table, default: ComputeModel) -> ComputeModel:
         table.rate("bandwidth_bytes_per_s", default.bandwidth_bytes_per_s),
         table.rate("operations_per_s", default.operations_per_s),
         table.expression("operations", default.operations),
+    )
+
+
+def _fault_model(table: _Table) -> FaultModel:
+    def number(key: str, default: int, low: int) -> int:
+        return table.integer(key, default, low, ALL) if key in table.values else default
+
+    return FaultModel(
+        launches_after=number("launches_after", ALL, 0),
+        launches=number("launches", ALL, 1),
+        kernel=table.text("kernel", "") if "kernel" in table.values else "",
+        copies_after=number("copies_after", ALL, 0),
+        copies=number("copies", ALL, 1),
+        allocation=number("allocation", 0, 1),
+        hang_launch=number("hang_launch", 0, 1),
+        hang_ns=table.integer("hang_ns", 0, 0, _MAX_LATENCY_NS),
     )
 
 

@@ -5,65 +5,29 @@ from __future__ import annotations
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from polymux.core.device_spec import DeviceSpec, StreamSpec
 from polymux.core.event import (
-    DeviceLost,
     DeviceWished,
-    Event,
     HeldHead,
     HomePossible,
     KernelMissing,
     QueueReleased,
 )
-from polymux.core.ids import DeviceId, KernelName, QueueId
+from polymux.core.ids import KernelName
 from polymux.core.status import TaskStatus
 from polymux.device.protocol import LaunchError, Stream
 from polymux.segment import TaskRecord, Worker
 from polymux.server.arguments import Ref, check_buffers, check_scalars
-from polymux.server.execution import BoundQueue, Execution, Ready, Started, is_reserved, run_reserved
+from polymux.server.execution import Execution, is_reserved, run_reserved
+from polymux.server.health import LOST_AFTER
 from polymux.server.isolation import Isolation
-from polymux.server.kernels import Kernel
+from polymux.server.machine import Callbacks, Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
 from polymux.server.session import TaskQueue
-
-LOST_AFTER = 3
-"""Tasks in a row that fail with DEVICE_FAILED before the device counts as lost."""
-
-Post = Callable[[Event], None]
-Drop = Callable[[TaskQueue, str], None]
-Ran = Callable[[QueueId, DeviceId, int, int, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The devices, as accelerator threads need to know each other's."""
-
-    devices: tuple[DeviceSpec, ...]
-    locations: dict[DeviceId, int]
-
-    def having(self, kernel: Kernel) -> tuple[DeviceId, ...]:
-        """Devices that have an implementation of a kernel."""
-        return tuple(device.id for device in self.devices if kernel.api_for(device.apis) is not None)
-
-    def wished(self, hint: int) -> DeviceId | None:
-        """Device of a task's hint (its number plus one); None: there is none of that number."""
-        return self.devices[hint - 1].id if 0 < hint <= len(self.devices) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """Whom an accelerator thread tells what."""
-
-    post: Post
-    """An event to the scheduler."""
-    drop: Drop
-    """A queue whose client breaks the rules of the ring."""
-    ran: Ran
-    """What a stream of a device did for a queue that it lets go of: tasks, busy ns, waiting ns, failed tasks."""
+from polymux.server.started import BoundQueue, Ready, Started, TakenBackError, may_run_again
 
 
 class Accelerator:
@@ -100,7 +64,9 @@ class Accelerator:
         self._bound: dict[str, BoundQueue] = {}
         self._boundaries: deque[Callable[[], None]] = deque()
         self._under_way: deque[Started] = deque()
-        self._failures = 0
+        self._taken: TaskRecord | None = None
+        self._health = machine.health[device.id]
+        self._health.when_lost(self._hold_all)
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"polymux-{spec.id}", daemon=True)
 
@@ -129,6 +95,12 @@ class Accelerator:
         self.worker.bind(
             session.segment, queue.index, queue.id, queue.priority, native, session.id, queue.weight
         )
+        if self._health.lost is not None:
+            self.worker.hold(queue.id)
+
+    def _hold_all(self) -> None:
+        for queue in list(self._bound):
+            self.worker.hold(queue)
 
     def weigh(self, queue: TaskQueue) -> None:
         """Take note of the new weight of a queue that is bound here."""
@@ -149,7 +121,7 @@ class Accelerator:
         try:
             self._stream.bind_thread()
         except Exception as error:
-            self._callbacks.post(DeviceLost(self.device.id, f"its thread cannot be set up: {error}"))
+            self._health.lose(f"its thread cannot be set up: {error}")
         while not self._turn():
             pass
 
@@ -201,16 +173,23 @@ class Accelerator:
 
     def _take(self, task: TaskRecord) -> None:
         bound = self._bound[task.queue]
+        self._taken = task
         try:
             started = self._carry_out(bound, task)
             if started is None:
                 return
+        except TakenBackError as before:
+            self.worker.put_back(task)
+            self._put_back(before.tasks)
+            return
         except Exception as error:  # kept no longer than this: its traceback keeps the task's session alive
             _print_unexpected(error)
-            started = Started(bound, task)
+            started = Started(bound, task, None, bound.ready.get(task.kernel_id), task.refs)
             started.fail(error)
+        finally:
+            self._taken = None
         if started.launch is None and not bound.under_way:
-            self._tell(started)
+            self._settle(started)
             return
         bound.under_way += 1
         self._under_way.append(started)
@@ -220,14 +199,17 @@ class Accelerator:
         if not self._under_way:
             return False
         started = self._under_way.popleft()
+        self._finish(started)
+        self._settle(started)
+        return True
+
+    def _finish(self, started: Started) -> None:
         try:
             self._execution.finish(started)
         except Exception as error:
             _print_unexpected(error)
             started.fail(error)
         started.bound.under_way -= 1
-        self._tell(started)
-        return True
 
     def _finish_all(self) -> None:
         while self._finish_oldest():
@@ -238,17 +220,45 @@ class Accelerator:
         while bound.under_way:
             self._finish_oldest()
 
-    def _tell(self, started: Started) -> None:
-        """Tell a client how its task ended; its earlier ones have."""
-        code = started.code
-        if code is TaskStatus.OK:
-            self._failures = 0
-            self.worker.complete(started.task, code)
+    def _settle(self, started: Started) -> None:
+        """Tell a client how its task ended, its earlier ones having; one that failed with the device may run again."""
+        if started.code is TaskStatus.OK:
+            self._health.worked()
+            self.worker.complete(started.task, started.code)
             return
-        message = started.message
-        self.worker.complete(started.task, code, self._story(started.bound, started.task, message))
-        if code is TaskStatus.DEVICE_FAILED:
-            self._count_failure(message)
+        if started.blames:
+            self._health.failed(started.message)
+            if self._runs_again(started):
+                return
+        message = self._story(started.bound, started.task, started.message)
+        self.worker.complete(started.task, started.code, message)
+
+    def _runs_again(self, started: Started) -> bool:
+        """Whether a task, and those behind it that have started, went back to the head of its queue."""
+        bound, queue, sequence = started.bound, started.bound.queue, started.task.sequence
+        times = queue.failed_task[1] + 1 if queue.failed_task[0] == sequence else 1
+        queue.failed_task = (sequence, times)
+        if queue.pinned is not None or times > LOST_AFTER or not started.expected:
+            return False
+        tasks = [started, *(other for other in self._under_way if other.bound is bound)]
+        if not may_run_again(tasks):
+            return False
+        for other in tasks[1:]:
+            self._under_way.remove(other)
+            self._finish(other)
+            if other.blames:
+                self._health.failed(other.message)
+        if self._taken is not None and self._taken.queue == queue.id:
+            raise TakenBackError(tasks)
+        self._put_back(tasks)
+        return True
+
+    def _put_back(self, tasks: Sequence[Started]) -> None:
+        """Let tasks that follow each other run again: here, or where the queue goes when this device is lost."""
+        for started in reversed(tasks):
+            self.worker.put_back(started.task)
+        if self._health.lost is None:
+            self.worker.resume(tasks[0].bound.queue.id)
 
     def _carry_out(self, bound: BoundQueue, task: TaskRecord) -> Started | None:
         """Run or start a task; None when it was put back for a decision."""
@@ -298,7 +308,7 @@ class Accelerator:
         shapes = self._isolation.run(session, ready, refs, scalars)
         if shapes is not None:
             self._execution.report_shapes(ready, session, refs, shapes)
-        return Started(bound, task)
+        return Started(bound, task, None, ready, refs)
 
     def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:
         queue = bound.queue
@@ -353,12 +363,6 @@ class Accelerator:
         kernel = bound.queue.session.kernels.by_id(task.kernel_id)
         name = repr(kernel.spec.name) if kernel is not None else str(task.kernel_id)
         return f"kernel {name} on {self.device.id}: {message}"
-
-    def _count_failure(self, message: str) -> None:
-        self._failures += 1
-        if self._failures == LOST_AFTER:
-            reason = f"{LOST_AFTER} tasks in a row failed, the last one with: {message}"
-            self._callbacks.post(DeviceLost(self.device.id, reason))
 
 
 def _has_ended(started: Started) -> bool:

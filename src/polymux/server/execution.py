@@ -9,94 +9,34 @@ them together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from time import monotonic_ns
 from typing import Any
 
 from polymux.core.device_spec import DeviceSpec
 from polymux.core.dtype import DType
-from polymux.core.errors import Closed, InvalidRequest
+from polymux.core.errors import Closed
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import MAX_RANK, Access, BufferView
 from polymux.device.host_arrays import typed
-from polymux.device.protocol import Launch, LaunchError, LaunchingStream, Operand, Prepared, Shapes, Stream
+from polymux.device.protocol import LaunchError, LaunchingStream, Operand, Shapes, Stream
 from polymux.segment import SegmentError, TaskRecord
 from polymux.server.arguments import Ref, check_buffers, check_scalars
-from polymux.server.kernels import BARRIER, FIRST_ID, TO_HOST, Isolated, Kernel
+from polymux.server.health import LOST_AFTER
+from polymux.server.kernels import BARRIER, FIRST_ID, TO_HOST
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST, READ, WRITE, Lease, Want
-from polymux.server.placing import BufferChangedError, DoesNotFitError
-from polymux.server.residency import Relieve, Residency
+from polymux.server.placing import BufferChangedError, ContentLostError, DoesNotFitError
+from polymux.server.residency import Residency
 from polymux.server.session import Session, TaskQueue
+from polymux.server.started import BoundQueue, ElsewhereError, Held, Key, Ready, Started
+from polymux.server.transfer import CopyFailedError
+from polymux.server.waiting import Relieve
 
 KEPT = 64
 """Sets of buffers whose operands are kept for one kernel of one queue."""
 HELD_BY = 8
 """Tasks that use buffers without asking for them again, lest others who want them never get their turn."""
-
-Key = tuple[Ref, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """Buffers on the device, and the tasks under way that use them."""
-
-    lease: Lease
-    operands: list[Operand]
-    tasks: int = 0
-    uses: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Ready:
-    """A kernel as one queue's tasks find it on one stream."""
-
-    kernel: Kernel
-    prepared: Prepared | None = None
-    isolated: Isolated | None = None
-    failure: tuple[TaskStatus, str] | None = None
-    """Why it cannot be prepared."""
-    args: bytes | None = None
-    scalars: dict[str, float | int | bool] = field(default_factory=dict)
-    operands: dict[Key, list[Operand]] = field(default_factory=dict)
-    """On host memory."""
-    views: dict[Key, list[BufferView]] = field(default_factory=dict)
-    """Of buffers that were checked, for memory of the device's own."""
-    held: dict[Key, Held] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class BoundQueue:
-    """A queue as one accelerator thread finds it, each time that it is bound there."""
-
-    queue: TaskQueue
-    version: int
-    """Of the session's kernels, as `ready` knows them."""
-    ready: dict[int, Ready] = field(default_factory=dict)
-    under_way: int = 0
-    """Tasks started, or ended behind such, that the client has not been told of."""
-
-
-@dataclass(slots=True, eq=False)
-class Started:
-    """A task from its start until its client is told of its end."""
-
-    bound: BoundQueue
-    task: TaskRecord
-    launch: Launch | None = None
-    """None: it has ended already, and waits for those before it."""
-    ready: Ready | None = None
-    refs: list[Ref] = field(default_factory=list)
-    key: Key = ()
-    held: Held | None = None
-    start_ns: int = 0
-    code: TaskStatus = TaskStatus.OK
-    message: str = ""
-
-    def fail(self, error: Exception) -> None:
-        """End with an error."""
-        self.code, self.message = status_of(error)
 
 
 class Execution:
@@ -231,13 +171,31 @@ class Execution:
         wants = [Want(session.home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
         stream = self._stream if self._location != HOST else None
         try:
-            return self._residency.acquire(location, wants, queue.id, stream, relieve)
+            return self._acquire(location, wants, queue.id, stream, relieve)
         except DoesNotFitError as error:
             raise LaunchError(TaskStatus.OUT_OF_MEMORY, str(error)) from error
+        except ContentLostError as error:
+            raise ElsewhereError(str(error)) from error
+        except CopyFailedError as error:
+            if error.location == self._location:
+                raise LaunchError(TaskStatus.DEVICE_FAILED, str(error)) from error
+            raise ElsewhereError(f"its data cannot be brought here: {error}") from error
         except (BufferChangedError, SegmentError) as error:
             raise LaunchError(TaskStatus.BAD_BUFFER, str(error)) from error
         except Closed as error:
             raise LaunchError(TaskStatus.CANCELLED, str(error)) from error
+
+    def _acquire(
+        self, location: int, wants: list[Want], queue: str, stream: Stream | None, relieve: Relieve
+    ) -> Lease:
+        """Bring buffers; a copy out of another device is tried again until that one counts as lost."""
+        for _ in range(LOST_AFTER):
+            try:
+                return self._residency.acquire(location, wants, queue, stream, relieve)
+            except CopyFailedError as error:
+                if error.location == self._location:
+                    raise
+        return self._residency.acquire(location, wants, queue, stream, relieve)
 
     def report_shapes(
         self, ready: Ready, session: Session, refs: list[Ref], shapes: list[tuple[int, ...]]
@@ -377,14 +335,3 @@ def _check_shape(shape: Any, ref: Ref) -> None:
             TaskStatus.OUTPUT_TOO_SMALL,
             f"an output has shape {shape} and needs {nbytes} bytes, its buffer has {ref[6]}; give a larger one",
         )
-
-
-def status_of(error: Exception) -> tuple[TaskStatus, str]:
-    """Give any exception a status and a message, so that its task ends."""
-    if isinstance(error, LaunchError):
-        return error.code, error.message
-    if isinstance(error, InvalidRequest):
-        return TaskStatus.BAD_ARGUMENT, str(error)
-    if isinstance(error, MemoryError):
-        return TaskStatus.OUT_OF_MEMORY, str(error) or "the host's memory is used up"
-    return TaskStatus.DEVICE_FAILED, f"{type(error).__name__}: {error}"

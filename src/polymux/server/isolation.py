@@ -10,8 +10,8 @@ from polymux.device.cores import allowed_cores, bind_thread
 from polymux.device.protocol import LaunchError
 from polymux.segment import Worker
 from polymux.server.arguments import Ref
-from polymux.server.execution import BoundQueue, Ready
 from polymux.server.session import Session
+from polymux.server.started import BoundQueue, Ready
 from polymux.server.worker_process import WorkerProcess
 
 Place = tuple[str, int, tuple[int, ...] | None]

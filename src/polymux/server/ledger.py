@@ -163,6 +163,21 @@ class Ledger:
             placement.writers -= 1
         self._collect(placement)
 
+    # ---- what is lost ----
+
+    def lose(self, placement: Placement, location: int, reason: str) -> None:
+        """Give up the copy on a lost device that cannot be read; without another valid one the content is lost."""
+        copy = placement.copies.get(location)
+        if copy is None or not copy.valid or copy.busy:
+            return
+        if placement.is_sole(copy):
+            placement.gone, placement.gone_from = reason, location
+        if copy.idle:
+            self._drop(copy)
+        else:
+            self._invalidate(copy)
+        self._settle(placement)
+
     # ---- what is prepared for queues ----
 
     def lend(self, homes: Iterable[Home], location: int) -> None:
@@ -297,6 +312,7 @@ class Ledger:
             placement.host_reads = 0
         if access & WRITE:
             self._validate(copy)
+            placement.gone, placement.gone_from = "", HOST
         awaited = any(other.held_for for other in placement.copies.values())
         if access & WRITE or placement.host_reads >= (HELD_READS if awaited else HOST_READS):
             for other in placement.copies.values():
@@ -344,7 +360,9 @@ class Ledger:
         if placement.dead:
             for copy in [copy for copy in placement.copies.values() if copy.location != HOST and copy.idle]:
                 self._drop(copy)
-        elif len(placement.copies) == 1 and not (placement.shared or placement.busy or placement.lent):
+        elif len(placement.copies) == 1 and not (
+            placement.shared or placement.busy or placement.lent or placement.gone
+        ):
             for home in placement.homes:
                 self.placements.pop(home.key, None)
 

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from polymux.core.event import DeviceLoad, LoadReported, QueueLoad, StreamLoad
 from polymux.core.ids import DeviceId, QueueId, StreamId
-from polymux.server.accelerator import Accelerator, Machine
+from polymux.server.accelerator import Accelerator
+from polymux.server.machine import Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
 from polymux.server.residency import Residency

@@ -10,9 +10,11 @@ from polymux.device.protocol import Device
 from polymux.device.registry import DEFAULT
 from polymux.device.request import parse_request
 from polymux.segment import NativeTable, Worker
-from polymux.server.accelerator import Accelerator, Callbacks, Machine
+from polymux.server.accelerator import Accelerator
 from polymux.server.execution import Execution
+from polymux.server.health import Health
 from polymux.server.isolation import Isolation
+from polymux.server.machine import Callbacks, Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
 from polymux.server.residency import Residency
@@ -27,7 +29,8 @@ def make_machine(devices: Sequence[Device]) -> Machine:
     for device in devices:
         own = device.spec.memory == "own"
         locations[device.spec.id] = 1 + max(locations.values(), default=0) if own else HOST
-    return Machine(tuple(device.spec for device in devices), locations)
+    health = {device.spec.id: Health() for device in devices}
+    return Machine(tuple(device.spec for device in devices), locations, health)
 
 
 def add_memories(devices: Sequence[Device], machine: Machine, residency: Residency) -> None:
@@ -37,7 +40,8 @@ def add_memories(devices: Sequence[Device], machine: Machine, residency: Residen
         location = machine.locations[spec.id]
         if location != HOST:
             copier = device.open_stream(Share())
-            residency.add_device(location, spec.id, device, copier, spec.memory_nbytes)
+            health = machine.health[spec.id]
+            residency.add_device(location, spec.id, device, copier, spec.memory_nbytes, health)
 
 
 def make_accelerators(

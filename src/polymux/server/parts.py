@@ -10,10 +10,11 @@ from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import SessionId
 from polymux.device.protocol import Device
-from polymux.server.accelerator import Accelerator, Machine
+from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
 from polymux.server.grants import Grants
 from polymux.server.kernels import KernelDirectory
+from polymux.server.machine import Machine
 from polymux.server.measurement import Measurements
 from polymux.server.options import RuntimeOptions
 from polymux.server.request import Request

@@ -142,6 +142,8 @@ class Placement:
     __slots__ = (
         "__weakref__",
         "copies",
+        "gone",
+        "gone_from",
         "homes",
         "host_reads",
         "last",
@@ -179,6 +181,9 @@ class Placement:
         """Those of them that must not see it change: all but the ones made ahead."""
         self.host_reads = 0
         """Tasks that read it on the host since a device had it."""
+        self.gone = ""
+        """Why no copy is valid: the device that had the only one was lost; empty: one is."""
+        self.gone_from = HOST
         self.shared = False
         self.queue = ""
         """The queue that used it last."""
@@ -204,7 +209,7 @@ class Placement:
         if self.last != HOST and self._valid_at(self.last):
             return self.last
         found = next((at for at, copy in self.copies.items() if at != HOST and copy.valid), HOST)
-        return found or self.lent
+        return found or self.lent or self.gone_from
 
     def is_sole(self, copy: Copy) -> bool:
         """Whether no other copy is valid."""

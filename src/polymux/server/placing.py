@@ -15,6 +15,10 @@ class DoesNotFitError(PolymuxError):
     """A task's buffers exceed the memory of the device, whatever is spilled."""
 
 
+class ContentLostError(PolymuxError):
+    """The only valid copy of a buffer was on a device that was lost."""
+
+
 class BufferChangedError(PolymuxError):
     """The client changed the size or place of a buffer that is on a device."""
 
@@ -112,6 +116,8 @@ def plan(
         With sizes and owners.
     BufferChangedError
         When a want contradicts what is placed.
+    ContentLostError
+        When what is to be read is nowhere any more.
     """
     if location != HOST:
         _check_fits(wants, known.stores[location])
@@ -120,6 +126,7 @@ def plan(
     for want in wants:
         placement = known.placements.get(want.home.key) or Placement(want.nbytes, [want.home])
         _check_unchanged(placement, want)
+        _check_there(placement, want)
         copy = placement.copies.get(location)
         if _must_wait(placement, copy, want, location):
             return None
@@ -203,6 +210,14 @@ def _check_unchanged(placement: Placement, want: Want) -> None:
         raise BufferChangedError(
             f"buffer {want.home.slot} was placed with {placement.nbytes} bytes at offset {home.offset} and is"
             f" now {want.nbytes} bytes at {want.home.offset}; a buffer's size and place must not change"
+        )
+
+
+def _check_there(placement: Placement, want: Want) -> None:
+    if placement.gone and want.access & READ:
+        raise ContentLostError(
+            f"the content of buffer {want.home.slot} is lost: {placement.gone}; write it anew (queue.write, or a task"
+            " that only writes it) before it is read"
         )
 
 

@@ -12,17 +12,18 @@ one thread at a time uses.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from polymux.core.errors import Closed
 from polymux.server import accounts
 from polymux.server.accounts import Usage
+from polymux.server.health import Health
 from polymux.server.ledger import Ledger
 from polymux.server.placement import (
     HOST,
     Allocator,
     Copier,
+    Copy,
     Fill,
     Home,
     Key,
@@ -33,25 +34,11 @@ from polymux.server.placement import (
     merged,
 )
 from polymux.server.placing import DoesNotFitError, Store, too_large
-from polymux.server.transfer import DeviceMemory, Observer, Transfers
+from polymux.server.transfer import CopyFailedError, DeviceMemory, Observer, Transfers
+from polymux.server.waiting import PASSES, Relieve, Waiter
 
-PASSES = 32
-"""How many younger tasks may overtake one that waits."""
 SWEPT_FOR_USAGE = 256
 """Stale copies of each memory that are looked at, whether their buffers still live, before it is counted."""
-
-
-Relieve = Callable[[], bool]
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    location: int
-    keys: frozenset[Key]
-    passed: int = 0
-
-    def competes_with(self, other: _Waiter) -> bool:
-        return self.location == other.location != HOST or not self.keys.isdisjoint(other.keys)
 
 
 class Residency:
@@ -70,13 +57,21 @@ class Residency:
         self._ledger = Ledger(
             lambda location, memory: self._devices[location].device.free(memory), self._transfers.route
         )
-        self._waiters: list[_Waiter] = []
+        self._health: dict[int, Health] = {}
+        self._waiters: list[Waiter] = []
 
     def add_device(
-        self, location: int, name: str, device: Allocator, copier: Copier, capacity_nbytes: int
+        self,
+        location: int,
+        name: str,
+        device: Allocator,
+        copier: Copier,
+        capacity_nbytes: int,
+        health: Health | None = None,
     ) -> None:
         """Make a device's own memory known under a location of 1 or more."""
         self._devices[location] = DeviceMemory(location, name, device, copier)
+        self._health[location] = health or Health()
         self._ledger.stores[location] = Store(name, capacity_nbytes)
 
     def acquire(
@@ -289,7 +284,7 @@ class Residency:
         self, location: int, wanted: list[Want], queue: str, evict_all: bool, relieve: Relieve | None
     ) -> tuple[Plan, bool]:
         """Wait until a plan is possible and begin it; True when nothing has to be copied and it has ended as well."""
-        waiter = _Waiter(location, frozenset(want.home.key for want in wanted))
+        waiter = Waiter(location, frozenset(want.home.key for want in wanted))
         while True:
             begun = self._begin(waiter, wanted, queue, evict_all, wait=relieve is None)
             if begun is not None:
@@ -298,7 +293,7 @@ class Residency:
                 relieve = None
 
     def _begin(
-        self, waiter: _Waiter, wanted: list[Want], queue: str, evict_all: bool, wait: bool
+        self, waiter: Waiter, wanted: list[Want], queue: str, evict_all: bool, wait: bool
     ) -> tuple[Plan, bool] | None:
         with self._changed:
             chosen = self._try(waiter, wanted, queue, evict_all)
@@ -319,11 +314,11 @@ class Residency:
                 self._ledger.end(chosen)
             return chosen, done
 
-    def _try(self, waiter: _Waiter, wanted: list[Want], queue: str, evict_all: bool) -> Plan | None:
+    def _try(self, waiter: Waiter, wanted: list[Want], queue: str, evict_all: bool) -> Plan | None:
         for want in wanted:
             if want.home.owner.ended:
                 raise Closed(f"{want.home.owner.name} has ended")
-        elders: list[_Waiter] = []
+        elders: list[Waiter] = []
         if self._waiters:
             place = self._waiters.index(waiter) if waiter in self._waiters else len(self._waiters)
             elders = [elder for elder in self._waiters[:place] if elder.competes_with(waiter)]
@@ -348,10 +343,13 @@ class Residency:
                     self._changed.notify_all()
             for fill in list(chosen.fills):
                 moved_nbytes += self._fill(chosen, fill, stream)
-        except BaseException:
+        except BaseException as error:
             with self._changed:
+                failed = chosen.spills[0] if chosen.spills else chosen.fills[0].source
                 self._ledger.abandon(chosen)
                 self._changed.notify_all()
+            if isinstance(error, CopyFailedError):
+                self._blame(error, chosen, failed)
             raise
         with self._changed:
             self._ledger.end(chosen)
@@ -376,6 +374,18 @@ class Residency:
             self._ledger.filled(chosen, fill, memory, through_host)
             self._changed.notify_all()
         return placement.nbytes if fill.source is not None else 0
+
+    def _blame(self, error: CopyFailedError, chosen: Plan, source: Copy | None) -> None:
+        """Count a failed copy against its device; what only a lost device has is lost with it."""
+        health = self._health[error.location]
+        if chosen.ahead or error.location != chosen.location:  # else it is the task that failed there
+            health.failed(str(error))
+        if health.lost is None or source is None or source.location != error.location:
+            return
+        with self._changed:
+            reason = f"only {error.device} had it, which was lost ({health.lost})"
+            self._ledger.lose(source.placement, error.location, reason)
+            self._changed.notify_all()
 
     def _refused(self, wanted: Sequence[Want], location: int, error: MemoryError) -> DoesNotFitError:
         text = too_large(wanted, self._ledger.stores[location])

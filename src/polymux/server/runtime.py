@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 
 from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest, PermissionDenied
-from polymux.core.event import DeviceAdded
-from polymux.core.ids import SessionId, StreamId
+from polymux.core.event import DeviceAdded, DeviceLost
+from polymux.core.ids import DeviceId, SessionId, StreamId
 from polymux.device.blas import hold_blas_threads
 from polymux.device.protocol import Device
 from polymux.device.registry import close_all, discover
 from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.segment import NativeTable, call_native
-from polymux.server.accelerator import Accelerator, Callbacks
+from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
 from polymux.server.admin_operations import admin_operations
 from polymux.server.client_operations import client_operations, end_session
@@ -35,6 +35,7 @@ from polymux.server.kernel_loading import load_directory
 from polymux.server.kernels import KernelDirectory
 from polymux.server.listening import Listener
 from polymux.server.load_report import LoadReporter
+from polymux.server.machine import Callbacks
 from polymux.server.machine_setup import add_memories, make_accelerators, make_machine
 from polymux.server.measurement import Measurements
 from polymux.server.mover import Mover
@@ -230,6 +231,8 @@ class Runtime:
         scheduler = Scheduler(
             engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report, accounts
         )
+        for device, health in machine.health.items():
+            health.told = _loss_of(device, scheduler)
         callbacks = Callbacks(scheduler.post, self._violated, accounts.ran)
         accelerators = make_accelerators(
             devices,
@@ -350,6 +353,10 @@ def _admitting(allowed: frozenset[int], operation: Operation) -> Operation:
         operation(request)
 
     return carry_out
+
+
+def _loss_of(device: DeviceId, scheduler: Scheduler) -> Callable[[str], None]:
+    return lambda reason: scheduler.post(DeviceLost(device, reason))
 
 
 def _refuse_to_stop() -> None:

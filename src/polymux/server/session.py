@@ -20,7 +20,7 @@ from polymux.server.kernels import SessionKernels
 from polymux.server.placement import Home, Owner
 
 if TYPE_CHECKING:
-    from polymux.server.execution import BoundQueue
+    from polymux.server.started import BoundQueue
     from polymux.server.worker_process import WorkerProcess
 
 
@@ -72,6 +72,8 @@ class TaskQueue:
     left_ns: int = 0
     """When the last stream let go of it, CLOCK_MONOTONIC."""
     migrations: int = 0
+    failed_task: tuple[int, int] = (0, 0)
+    """Number of the last task that failed with its device, and how often it has."""
     kept: dict[StreamId, BoundQueue] = field(default_factory=dict)
     """What each stream that had it found out about its kernels and buffers, for when it comes back."""
 

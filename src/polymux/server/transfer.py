@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from polymux.core.errors import PolymuxError
+from polymux.device.protocol import LaunchError
 from polymux.segment import SegmentError
 from polymux.server.placement import HOST, Allocator, Bytes, Copier, Copy, Placement
 
@@ -71,6 +73,29 @@ class Transfer:
 Observer = Callable[[Transfer], None]
 
 
+class CopyFailedError(PolymuxError):
+    """A copy between two memories failed.
+
+    Parameters
+    ----------
+    location : int
+        Of the device that failed.
+    device : str
+        Its name.
+    message : str
+        What it or its driver said.
+    """
+
+    def __init__(self, location: int, device: str, message: str) -> None:
+        super().__init__(location, device, message)
+        self.location = location
+        self.device = device
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"a copy failed on {self.device}: {self.message}"
+
+
 class DeviceMemory:
     """One device's own memory: allocation, and a stream for copies that other threads need.
 
@@ -108,10 +133,20 @@ class DeviceMemory:
     def using(self, stream: Copier | None) -> Iterator[Copier]:
         """Give the calling thread's own stream, or else the copier for as long as the ``with`` block lasts."""
         if stream is not None:
-            yield stream
+            with self._blamed():
+                yield stream
             return
-        with self._copying:
+        with self._copying, self._blamed():
             yield self._copier
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Make what goes wrong with this device's stream an error that names it."""
+        try:
+            yield
+        except (LaunchError, OSError, RuntimeError) as error:
+            text = error.message if isinstance(error, LaunchError) else f"{type(error).__name__}: {error}"
+            raise CopyFailedError(self.location, self.name, text) from error
 
 
 class Transfers:
@@ -180,9 +215,10 @@ class Transfers:
         """Copy in one leg between devices; False when there is no such way."""
         giver, taker = self.devices[source.location], self.devices[location]
         if taker.device.is_peer(giver.device):
-            with taker.using(stream) as copier:
-                copier.copy_peer(memory, giver.device, source.memory, nbytes)
-            return True
+            with contextlib.suppress(CopyFailedError):  # of which of the two? Copy by copy it comes out
+                with taker.using(stream) as copier:
+                    copier.copy_peer(memory, giver.device, source.memory, nbytes)
+                return True
         from_bytes = giver.device.host_bytes(source.memory)
         if from_bytes is not None:
             self._copy_in(location, memory, from_bytes[:nbytes], stream)

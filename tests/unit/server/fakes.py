@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.segment import SegmentError
+from polymux.server.health import Health
 from polymux.server.placement import Home, Owner, Want
 from polymux.server.residency import Residency
 from polymux.server.transfer import Transfer
@@ -121,6 +122,13 @@ class Application:
         return self.segment.locations.get((slot, self.segment.generations[slot]), 0)
 
 
+class Robust(Health):
+    """That of a device which is never given up."""
+
+    def failed(self, message: str) -> None:
+        pass
+
+
 class Machine:
     """A residency map over fake devices, and what it reported."""
 
@@ -128,7 +136,11 @@ class Machine:
         self.transfers: list[Transfer] = []
         self.residency = Residency(self.transfers.append)
         self.devices: dict[int, Any] = {}
+        self.health: dict[int, Health] = {}
         for location, capacity in enumerate(capacities, start=1):
             device = FakeDevice(capacity)
             self.devices[location] = device
-            self.residency.add_device(location, f"fake:{location - 1}", device, device, capacity)
+            self.health[location] = Robust()
+            self.residency.add_device(
+                location, f"fake:{location - 1}", device, device, capacity, self.health[location]
+            )

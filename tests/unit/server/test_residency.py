@@ -11,7 +11,7 @@ from polymux.core.errors import Closed
 from polymux.server.ledger import HOST_READS
 from polymux.server.placement import READ, WRITE
 from polymux.server.placing import BufferChangedError, DoesNotFitError
-from polymux.server.transfer import CHUNK_NBYTES
+from polymux.server.transfer import CHUNK_NBYTES, CopyFailedError
 from tests.unit.server.fakes import Application, Machine
 
 HOST = 0
@@ -172,7 +172,7 @@ def test_a_copy_through_the_host_that_fails_on_either_side_leaves_the_content_wh
     machine, app = Machine(sizes[0], sizes[0]), Application(1, sizes)
     run(machine, 1, app, 0, value=7)
     machine.devices[failing].failures = 1
-    with pytest.raises(OSError, match="the driver fails"):
+    with pytest.raises(CopyFailedError, match="the driver fails"):
         run(machine, 2, app, 0)
     assert machine.devices[2].used_nbytes == 0
     assert run(machine, 2, app, 0) == 7
@@ -295,12 +295,12 @@ def test_a_failed_copy_leaves_everything_where_it_was() -> None:
     machine, app = Machine(10, 10), Application(1, [10, 10])
     run(machine, 1, app, 0, value=8)
     machine.devices[1].failures = 1
-    with pytest.raises(OSError, match="the driver fails"):
+    with pytest.raises(CopyFailedError, match="the driver fails"):
         run(machine, 2, app, 0)
     assert app.location(0) == 1
     assert run(machine, 2, app, 0) == 8
     machine.devices[1].failures = 1
-    with pytest.raises(OSError, match="the driver fails"):
+    with pytest.raises(CopyFailedError, match="the driver fails"):
         run(machine, 1, app, 1)
     assert machine.devices[1].used_nbytes == machine.residency.usage()[1].used_nbytes == 0
 

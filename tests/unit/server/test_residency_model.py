@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from polymux.server.placement import READ, WRITE, Lease, Placement
 from polymux.server.placing import DoesNotFitError
+from polymux.server.transfer import CopyFailedError
 from tests.unit.server.fakes import Application, Machine
 
 SIZES = [1, 3, 5, 8, 13, 21]
@@ -51,7 +52,7 @@ class ResidencyModel(RuleBasedStateMachine):
             if self._would_wait(app, location, slots):
                 return
             lease = self.machine.residency.acquire(location, wants)
-        except (DoesNotFitError, OSError):
+        except (DoesNotFitError, CopyFailedError):
             return
         finally:
             for device in self.machine.devices.values():
@@ -84,7 +85,7 @@ class ResidencyModel(RuleBasedStateMachine):
             if lent:
                 residency.lend([want], location)
             residency.bring_ahead(location, want, "q")
-        except (DoesNotFitError, OSError):
+        except (DoesNotFitError, CopyFailedError):
             pass
         finally:
             residency.lend([want], 0)

@@ -1,0 +1,46 @@
+"""What accelerator threads know of each other's devices, and whom they tell what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from polymux.core.device_spec import DeviceSpec
+from polymux.core.event import Event
+from polymux.core.ids import DeviceId, QueueId
+from polymux.server.health import Health
+from polymux.server.kernels import Kernel
+from polymux.server.session import TaskQueue
+
+Post = Callable[[Event], None]
+Drop = Callable[[TaskQueue, str], None]
+Ran = Callable[[QueueId, DeviceId, int, int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices, as accelerator threads need to know each other's."""
+
+    devices: tuple[DeviceSpec, ...]
+    locations: dict[DeviceId, int]
+    health: dict[DeviceId, Health]
+
+    def having(self, kernel: Kernel) -> tuple[DeviceId, ...]:
+        """Devices that have an implementation of a kernel."""
+        return tuple(device.id for device in self.devices if kernel.api_for(device.apis) is not None)
+
+    def wished(self, hint: int) -> DeviceId | None:
+        """Device of a task's hint (its number plus one); None: there is none of that number."""
+        return self.devices[hint - 1].id if 0 < hint <= len(self.devices) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """Whom an accelerator thread tells what."""
+
+    post: Post
+    """An event to the scheduler."""
+    drop: Drop
+    """A queue whose client breaks the rules of the ring."""
+    ran: Ran
+    """What a stream of a device did for a queue that it lets go of: tasks, busy ns, waiting ns, failed tasks."""
