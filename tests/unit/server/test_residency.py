@@ -9,12 +9,10 @@ import pytest
 
 from polymux.core.errors import Closed
 from polymux.server.ledger import HOST_READS
-from polymux.server.placement import READ, WRITE
+from polymux.server.placement import HOST, READ, WRITE
 from polymux.server.placing import BufferChangedError, DoesNotFitError
 from polymux.server.transfer import CHUNK_NBYTES, CopyFailedError
 from tests.unit.server.fakes import Application, Machine
-
-HOST = 0
 
 
 def run(machine: Machine, location: int, app: Application, slot: int, value: int | None = None) -> int:
