@@ -9,12 +9,18 @@ All of them keep their constructor's arguments in ``args``, so they survive pick
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from polymux.core.status import TaskStatus
 
 if TYPE_CHECKING:
     from polymux.core.decision import Decision
+
+
+_OUTPUT = re.compile(r"output '([^']*)' ")
+_NEEDED = re.compile(r"needs (\d+) bytes")
+"""A completion carries a status and a text, so these are read from the text."""
 
 
 class PolymuxError(Exception):
@@ -195,7 +201,21 @@ class DeviceFailed(TaskFailed):
 
 
 class OutputTooSmall(TaskFailed):
-    """OUTPUT_TOO_SMALL: the result does not fit into the buffer that was given."""
+    """OUTPUT_TOO_SMALL: the result does not fit into the buffer that was given.
+
+    Attributes
+    ----------
+    output : str or None
+        Name of the output, where the device says which one it was.
+    needed_nbytes : int or None
+        Size of its result in bytes.
+    """
+
+    def __init__(self, code: TaskStatus | int, queue: str, sequence: int, kernel: str, message: str) -> None:
+        super().__init__(code, queue, sequence, kernel, message)
+        output, needed = _OUTPUT.search(message), _NEEDED.search(message)
+        self.output = output[1] if output is not None else None
+        self.needed_nbytes = int(needed[1]) if needed is not None else None
 
 
 class Rejected(TaskFailed):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -22,8 +21,6 @@ from polymux.serving.runner import TensorBuffer
 
 __all__ = ["KernelRunner", "load_model"]
 
-_NEEDED = re.compile(r"needs (\d+) bytes")
-#: Growth of an output when the failure does not say how much it needs.
 _GROWTH = 4
 
 
@@ -157,14 +154,13 @@ def core_priority(level: int) -> int:
 
 
 def _needed_nbytes(error: OutputTooSmall, outputs: Sequence[Buffer], spec: KernelSpec) -> list[int]:
-    """Return what each output takes at least, by the failure's message, which names one output."""
-    found = _NEEDED.search(error.message)
+    """Return what each output takes at least, by the failure, which names one output."""
     needed: list[int] = []
     for buffer, param in zip(outputs, spec.outputs, strict=True):
-        if found is None:
+        if error.needed_nbytes is None:
             needed.append(buffer.nbytes * _GROWTH)
-        elif f"output {param.name!r} " in error.message:
-            needed.append(max(buffer.nbytes, int(found[1])))
+        elif param.name == error.output:
+            needed.append(max(buffer.nbytes, error.needed_nbytes))
         else:
             needed.append(buffer.nbytes)
     return needed

@@ -12,6 +12,7 @@ from polymux.core.errors import (
     ConfigError,
     DeviceUnavailable,
     InvalidRequest,
+    OutputTooSmall,
     PolymuxError,
     TaskFailed,
     request_failed,
@@ -101,3 +102,18 @@ def test_a_bad_decision_tells_the_story() -> None:
         "  1 ns: opened",
         "  2 ns: bound",
     ]
+
+
+def test_an_output_that_is_too_small_says_which_and_how_large_it_has_to_be() -> None:
+    text = "output 'mask' has shape (9,) and needs 72 bytes; the buffer has 8 (shape (1,)); give a buffer of 72 bytes"
+    error = task_failed(TaskStatus.OUTPUT_TOO_SMALL, "3.0", 1, "k", text)
+    assert isinstance(error, OutputTooSmall)
+    assert (error.output, error.needed_nbytes) == ("mask", 72)
+    copied = pickle.loads(pickle.dumps(error))
+    assert (copied.output, copied.needed_nbytes) == ("mask", 72)
+
+
+def test_an_output_that_is_too_small_without_numbers_is_still_an_error() -> None:
+    error = task_failed(TaskStatus.OUTPUT_TOO_SMALL, "3.0", 1, "k", "no room")
+    assert isinstance(error, OutputTooSmall)
+    assert (error.output, error.needed_nbytes) == (None, None)
