@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
+// Vectors are never passed to a function that is not inlined.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace polymux::kernels {
 
 // REAL{} + c would do for vectors alone.

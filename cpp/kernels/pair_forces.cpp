@@ -4,9 +4,6 @@
 #include "operands.hpp"
 #include "parallel.hpp"
 
-// Vectors are never passed to a function that is not inlined.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 using namespace polymux::kernels;
 
 namespace {

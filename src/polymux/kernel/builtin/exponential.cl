@@ -14,41 +14,41 @@
  */
 
 /* The polynomial is fitted to the least greatest error (2e-10); the result is off by 1.1 units in the last place. */
-#define EXP_F4(x, result)                                                                 \
-  {                                                                                       \
-    const REAL clamped = (x) < SPLAT(-87.0f) ? SPLAT(-87.0f) : (x);                       \
-    const REAL shifted = clamped * 1.44269504f + 12582912.0f;                             \
-    const REAL n = shifted - 12582912.0f;                                                 \
-    const REAL f = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;                    \
-    REAL p = f * 1.98994195e-4f + 1.39337534e-3f;                                         \
-    p = p * f + 8.33329838e-3f;                                                           \
-    p = p * f + 4.16664630e-2f;                                                           \
-    p = p * f + 1.66666672e-1f;                                                           \
-    p = p * f + 0.5f;                                                                     \
-    p = f * f * p + f + 1.0f;                                                             \
-    const REAL scaled = AS_REAL(AS_BITS(p) + (AS_BITS(shifted) << 23));                   \
-    result = (x) < SPLAT(-87.0f) ? SPLAT(0.0f) : scaled;                                  \
+#define EXP_F4(x, result)                                                                               \
+  {                                                                                                     \
+    const REAL exp_x = (x) < SPLAT(-87.0f) ? SPLAT(-87.0f) : (x);                                       \
+    const REAL exp_shifted = exp_x * 1.44269504f + 12582912.0f;                                         \
+    const REAL exp_n = exp_shifted - 12582912.0f;                                                       \
+    const REAL exp_f = (exp_x - exp_n * 0.693359375f) - exp_n * -2.12194440e-4f;                        \
+    REAL exp_p = exp_f * 1.98994195e-4f + 1.39337534e-3f;                                               \
+    exp_p = exp_p * exp_f + 8.33329838e-3f;                                                             \
+    exp_p = exp_p * exp_f + 4.16664630e-2f;                                                             \
+    exp_p = exp_p * exp_f + 1.66666672e-1f;                                                             \
+    exp_p = exp_p * exp_f + 0.5f;                                                                       \
+    exp_p = exp_f * exp_f * exp_p + exp_f + 1.0f;                                                       \
+    const REAL exp_scaled = AS_REAL(AS_BITS(exp_p) + (AS_BITS(exp_shifted) << 23));                     \
+    result = (x) < SPLAT(-87.0f) ? SPLAT(0.0f) : exp_scaled;                                            \
   }
 
 /* Taylor's series. */
-#define EXP_F8(x, result)                                                                 \
-  {                                                                                       \
-    const REAL clamped = (x) < SPLAT(-708.0) ? SPLAT(-708.0) : (x);                       \
-    const REAL shifted = clamped * 1.4426950408889634 + 6755399441055744.0;               \
-    const REAL n = shifted - 6755399441055744.0;                                          \
-    const REAL f = (clamped - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10; \
-    REAL p = f * (1.0 / 6227020800.0) + 1.0 / 479001600.0;                                \
-    p = p * f + 1.0 / 39916800.0;                                                         \
-    p = p * f + 1.0 / 3628800.0;                                                          \
-    p = p * f + 1.0 / 362880.0;                                                           \
-    p = p * f + 1.0 / 40320.0;                                                            \
-    p = p * f + 1.0 / 5040.0;                                                             \
-    p = p * f + 1.0 / 720.0;                                                              \
-    p = p * f + 1.0 / 120.0;                                                              \
-    p = p * f + 1.0 / 24.0;                                                               \
-    p = p * f + 1.0 / 6.0;                                                                \
-    p = p * f + 0.5;                                                                      \
-    p = f * f * p + f + 1.0;                                                              \
-    const REAL scaled = AS_REAL(AS_BITS(p) + (AS_BITS(shifted) << 52));                   \
-    result = (x) < SPLAT(-708.0) ? SPLAT(0.0) : scaled;                                   \
+#define EXP_F8(x, result)                                                                               \
+  {                                                                                                     \
+    const REAL exp_x = (x) < SPLAT(-708.0) ? SPLAT(-708.0) : (x);                                       \
+    const REAL exp_shifted = exp_x * 1.4426950408889634 + 6755399441055744.0;                           \
+    const REAL exp_n = exp_shifted - 6755399441055744.0;                                                \
+    const REAL exp_f = (exp_x - exp_n * 6.93147180369123816490e-01) - exp_n * 1.90821492927058770002e-10;\
+    REAL exp_p = exp_f * (1.0 / 6227020800.0) + 1.0 / 479001600.0;                                      \
+    exp_p = exp_p * exp_f + 1.0 / 39916800.0;                                                           \
+    exp_p = exp_p * exp_f + 1.0 / 3628800.0;                                                            \
+    exp_p = exp_p * exp_f + 1.0 / 362880.0;                                                             \
+    exp_p = exp_p * exp_f + 1.0 / 40320.0;                                                              \
+    exp_p = exp_p * exp_f + 1.0 / 5040.0;                                                               \
+    exp_p = exp_p * exp_f + 1.0 / 720.0;                                                                \
+    exp_p = exp_p * exp_f + 1.0 / 120.0;                                                                \
+    exp_p = exp_p * exp_f + 1.0 / 24.0;                                                                 \
+    exp_p = exp_p * exp_f + 1.0 / 6.0;                                                                  \
+    exp_p = exp_p * exp_f + 0.5;                                                                        \
+    exp_p = exp_f * exp_f * exp_p + exp_f + 1.0;                                                        \
+    const REAL exp_scaled = AS_REAL(AS_BITS(exp_p) + (AS_BITS(exp_shifted) << 52));                     \
+    result = (x) < SPLAT(-708.0) ? SPLAT(0.0) : exp_scaled;                                             \
   }
