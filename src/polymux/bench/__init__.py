@@ -20,6 +20,7 @@ BENCHMARKS = {
     "migrate": "polymux.bench.migrate",
     "training": "polymux.bench.training",
     "apps": "polymux.bench.apps",
+    "elastic": "polymux.bench.elastic",
 }
 """Name of a benchmark -> its module."""
 

@@ -25,6 +25,7 @@ _EXAMPLE = """\
   migrate     how long a queue stands still when it moves with 1 MiB to 1 GiB, against the bare copy
   training    a convolutional network with a helper accelerator: 100,000 migrations (some minutes)
   apps        applications through Polymux and without it, 4 MiB to 1 GiB; choose with --app and --size
+  elastic     applications of two priorities on two devices; also simulated
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.
