@@ -54,6 +54,7 @@ class Elastic(Rebalancing):
         self._looked_ns: int | None = None
         self._claimed: dict[int, frozenset[StreamId]] = {}
         self._loaded: dict[int, dict[StreamId, int]] = {}
+        self._unclaimed = False
 
     def decide(self, snapshot: Snapshot, event: Event, now: int) -> list[Decision]:
         """Answer one event; see `Policy.decide`."""
@@ -74,15 +75,16 @@ class Elastic(Rebalancing):
     ) -> tuple[StreamView, str]:
         """Pick the stream with the least work among those that the queue's priority claims."""
         recent = self._looked_ns is not None and self._now - self._looked_ns < REFRESH_NS
-        if not recent or queue.priority not in self._claimed:
+        if not recent or queue.priority not in self._claimed or self._claims_more(queue.priority):
             self._look(snapshot)
         claimed = self._claimed.get(queue.priority, frozenset())
-        loads = self._loaded.get(queue.priority, {})
+        loads = self._loaded.setdefault(queue.priority, {})
         among = [stream for stream in streams if stream.id in claimed] or streams
         least = min(loads.get(stream.id, 0) for stream in among)
         near = [stream for stream in among if loads.get(stream.id, 0) <= least + MARGIN]
         fewest = min(stream.queues for stream in near)
         chosen, why = super().choose(queue, [stream for stream in near if stream.queues == fewest], snapshot)
+        loads[chosen.id] = loads.get(chosen.id, 0) + WHOLE  # others may be placed before the next look
         return chosen, f"priority {queue.priority} may use {len(claimed)} streams; {why}"
 
     def rebalance(self, snapshot: Snapshot, now: int) -> Iterable[Decision]:
@@ -109,6 +111,13 @@ class Elastic(Rebalancing):
         self._looked_ns = self._now
         self._claimed = self._claims(snapshot, self._now)
         self._loaded = {priority: self._loads(snapshot, priority) for priority in self._claimed}
+        taken = frozenset().union(*self._claimed.values())
+        self._unclaimed = len(taken) < len(snapshot.streams)
+
+    def _claims_more(self, priority: int) -> bool:
+        """Whether a priority has work for all that it claims, and there is more."""
+        loads = self._loaded.get(priority, {})
+        return self._unclaimed and all(loads.get(stream, 0) >= WHOLE for stream in self._claimed[priority])
 
     def _leave(self, view: QueueView, target: StreamView, owner: Mapping[StreamId, int]) -> Move | None:
         """Propose to leave a stream that a higher priority claims."""
@@ -146,22 +155,22 @@ class Elastic(Rebalancing):
                 for lane in free
                 if any(self.able(snapshot, view, lane.streams[0].device, now) for view in views)
             ]
-            taken = self._take(usable, views, self._loads(snapshot))
+            taken = self._take(snapshot, usable, views)
             claims[priority] = frozenset(stream.id for lane in taken for stream in lane.streams)
             free = [lane for lane in free if lane not in taken]
         return claims
 
-    def _take(
-        self, usable: Sequence[Lane], views: Sequence[QueueView], loads: Mapping[StreamId, int]
-    ) -> list[Lane]:
+    def _take(self, snapshot: Snapshot, usable: Sequence[Lane], views: Sequence[QueueView]) -> list[Lane]:
         """Take as many lanes as the queues of one priority can use."""
+        loads = self._loads(snapshot)
         own: dict[StreamId, int] = {}
         need = 0
         for view in views:
             demand = self.activities.queues[view.id].demand
             need += demand
-            if view.stream is not None:
-                own[view.stream] = own.get(view.stream, 0) + demand
+            stream_id = self.stands(snapshot, view)
+            if stream_id is not None:
+                own[stream_id] = own.get(stream_id, 0) + demand
 
         def worth(lane: Lane) -> tuple[int, int, int]:
             here = sum(own.get(stream.id, 0) for stream in lane.streams)
@@ -178,14 +187,15 @@ class Elastic(Rebalancing):
 
     def _active(self, snapshot: Snapshot) -> list[QueueView]:
         views = [snapshot.queues[queue] for queue in self.activities.queues if queue in snapshot.queues]
-        return [view for view in views if view.drained and view.stream in snapshot.streams]
+        return [view for view in views if self.stands(snapshot, view) is not None]
 
     def _loads(self, snapshot: Snapshot, least_priority: int | None = None) -> dict[StreamId, int]:
         """Add up what the queues of each stream want, from a priority on, in permille of its time."""
         loads: dict[StreamId, int] = {}
         for view in self._active(snapshot):
-            if view.stream is not None and (least_priority is None or view.priority >= least_priority):
-                loads[view.stream] = loads.get(view.stream, 0) + self.activities.queues[view.id].demand
+            stream = self.stands(snapshot, view)
+            if stream is not None and (least_priority is None or view.priority >= least_priority):
+                loads[stream] = loads.get(stream, 0) + self.activities.queues[view.id].demand
         return loads
 
 

@@ -99,6 +99,14 @@ class Rebalancing(MemoryAware):
             and self.able(snapshot, queue, stream.device, now)
         )
 
+    def stands(self, snapshot: Snapshot, queue: QueueView) -> StreamId | None:
+        """Name the stream whose load a queue is part of: while it moves to a device, one there; None: nowhere."""
+        target = snapshot.devices.get(queue.target) if queue.target is not None else None
+        if target is not None and target.lost is None:
+            streams = [snapshot.streams[stream] for stream in target.streams]
+            return min(streams, key=lambda stream: (stream.queues, stream.rank)).id
+        return queue.stream if queue.drained and queue.stream in snapshot.streams else None
+
     def pays(self, snapshot: Snapshot, move: Move) -> bool:
         """Whether a move gains at least two transfers; one within a device costs nothing."""
         return move.gain_ns >= 2 * self._price_ns(snapshot, move)

@@ -70,6 +70,8 @@ class WeightedFair(Rebalancing):
         """Answer one event; see `Policy.decide`."""
         if isinstance(event, QueueOpened):
             self._entitled.pop(event.queue, None)
+            if event.queue in snapshot.queues:
+                self.activities.expect(event.queue, now)
         return super().decide(snapshot, event, now)
 
     def choose(
@@ -95,7 +97,7 @@ class WeightedFair(Rebalancing):
         active = {
             queue: view
             for queue in self.activities.queues
-            if (view := snapshot.queues[queue]).drained and view.stream in snapshot.streams
+            if self.stands(snapshot, view := snapshot.queues[queue]) is not None
         }
         shares = self._divide(snapshot, active)
         self._correct(active, shares)
@@ -141,10 +143,11 @@ class WeightedFair(Rebalancing):
 
     def _weigh(self, active: Mapping[QueueId, QueueView]) -> Iterable[Decision]:
         together: dict[tuple[StreamId | None, SessionId], int] = {}
-        for queue, view in active.items():
+        drained = {queue: view for queue, view in active.items() if view.drained}
+        for queue, view in drained.items():
             key = (view.stream, view.session)
             together[key] = together.get(key, 0) + self._entitled[queue]
-        for queue, view in active.items():
+        for queue, view in drained.items():
             entitled = together[view.stream, view.session]
             correction = self._correction.get(view.application, WHOLE)
             weight = max(1, min(MAX_WEIGHT, entitled * correction // WHOLE))
@@ -208,10 +211,14 @@ class WeightedFair(Rebalancing):
         ahead = {
             view.stream
             for view in active.values()
-            if self._lag_ns.get(view.application, 0) < 0 and view.stream is not None
+            if self._lag_ns.get(view.application, 0) < 0 and view.stream is not None and view.drained
         }
         behind = sorted(
-            (view for view in active.values() if self._lag_ns.get(view.application, 0) >= LAG_NS),
+            (
+                view
+                for view in active.values()
+                if view.drained and self._lag_ns.get(view.application, 0) >= LAG_NS
+            ),
             key=lambda view: (-self._lag_ns[view.application], view.id),
         )
         for view in behind:
@@ -237,8 +244,9 @@ class WeightedFair(Rebalancing):
         promised: dict[StreamId, int] = {}
         for queue, entitled in self._entitled.items():
             view = snapshot.queues.get(queue)
-            if view is not None and view.stream in snapshot.streams and view.stream is not None:
-                promised[view.stream] = promised.get(view.stream, 0) + entitled
+            stream = None if view is None else self.stands(snapshot, view)
+            if stream is not None:
+                promised[stream] = promised.get(stream, 0) + entitled
         return promised
 
     def _weight_of(self, queue: QueueView) -> int:
