@@ -24,7 +24,7 @@ from polymux.device.protocol import Device, OutOfMemory
 from polymux.server.accelerator import Accelerator
 from polymux.server.options import KernelsFile, RuntimeOptions
 from polymux.server.runtime import Runtime
-from tests.segment.server_process import until
+from tests.segment.server_process import ServerProcess, until
 
 KERNELS = Path(__file__).with_name("kernels_of_operator.py")
 APPLICATION = Path(__file__).with_name("application.py")
@@ -165,6 +165,34 @@ def test_a_buffer_that_tasks_on_two_devices_read_is_copied_once_to_each(
     assert copied(runtime) == [rounded(NBYTES)] * 2
     for target in own:
         assert (target.numpy() == 2 * np.arange(float(COUNT))).all()
+
+
+def test_data_come_right_by_every_way_between_memories(tmp_path: Path) -> None:
+    """One leg, between peers, and in chunks through the host: OpenCL and a simulated device have nothing in common."""
+    pytest.importorskip("pyopencl")
+    cards = []
+    for name in ("first", "second"):
+        card = tmp_path / f"{name}.toml"
+        card.write_text(
+            f'name = "{name}"\nmemory_nbytes = "64MiB"\nunits = 1\n'
+            "[transfer]\nbandwidth_bytes_per_s = 1e10\nlatency_ns = 0\n"
+            "[compute]\nlatency_ns = 0\nbandwidth_bytes_per_s = 1e10\n"
+        )
+        cards.append(f"simulated={card}")
+    requests = ("cpu", "cpu:0", "opencl:0", *cards, "cpu:0-0")
+    words = [word for request in requests for word in ("--device", request)]
+    rng = np.random.default_rng(4)
+    with ServerProcess(tmp_path, *words) as server, server.connect() as client, client.queue() as queue:
+        assert len(client.devices) == len(requests)
+        right_x, right_y = rng.standard_normal(COUNT * 60), np.zeros(COUNT * 60)
+        x, y = queue.array(right_x), queue.array(right_y)
+        for device in [*client.devices, *reversed(client.devices), *rng.choice(client.devices, 20)]:
+            queue.submit("saxpy", [x, y], [y], a=1.0, device=str(device))
+            queue.submit("saxpy", [x, x], [x], a=-0.5)
+            right_y, right_x = right_x + right_y, right_x * -0.5 + right_x
+        queue.synchronize(60)
+        np.testing.assert_array_equal(y.numpy(), right_y)
+        np.testing.assert_array_equal(x.numpy(), right_x)
 
 
 def test_a_queue_that_goes_to_and_fro_takes_memory_once_and_copies_what_it_writes(

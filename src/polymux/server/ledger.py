@@ -183,10 +183,15 @@ class Ledger:
     def lend(self, homes: Iterable[Home], location: int) -> None:
         """Let tasks on the host ask before they use a buffer, because it is about to be copied to a device."""
         for home in homes:
-            placement = self.placements.get(home.key)
-            if placement is not None and home in placement.homes:
+            placement = self.find(home)
+            if placement is not None:
                 placement.lent = location
                 self._settle(placement)
+
+    def find(self, home: Home) -> Placement | None:
+        """Return the entry of a buffer; None: it has none, or its slot has another one by now."""
+        placement = self.placements.get(home.key)
+        return placement if placement is not None and home in placement.homes else None
 
     def know(self, want: Want) -> Placement:
         """Return a buffer's entry, a new one if it has none."""
@@ -209,8 +214,7 @@ class Ledger:
 
     def is_shared(self, home: Home) -> bool:
         """Whether `home` is one of the homes of a shared buffer."""
-        placement = self.placements.get(home.key)
-        return placement is not None and home in placement.homes
+        return self.find(home) is not None
 
     def join(self, home: Home, other: Home) -> bool:
         """Let `other` be the same buffer as the shared `home`; False when that one is gone."""

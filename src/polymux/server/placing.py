@@ -227,6 +227,12 @@ def _check_fits(wants: Sequence[Want], store: Store) -> None:
         raise DoesNotFitError(too_large(wants, store))
 
 
+def is_unsafe(fill: Fill) -> bool:
+    """Whether a task on the host may be writing what would be copied ahead, since nobody has told it to ask."""
+    source = fill.source
+    return source is not None and source.location == HOST and fill.placement.where == HOST
+
+
 def too_large(wants: Sequence[Want], store: Store) -> str:
     """Say what a task needs, what the device has and who holds it."""
     sizes = ", ".join(f"buffer {want.home.slot}: {size(want.nbytes)}" for want in wants)

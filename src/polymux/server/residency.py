@@ -33,7 +33,7 @@ from polymux.server.placement import (
     Want,
     merged,
 )
-from polymux.server.placing import DoesNotFitError, Store, too_large
+from polymux.server.placing import DoesNotFitError, Store, is_unsafe, too_large
 from polymux.server.transfer import CopyFailedError, DeviceMemory, Observer, Transfers
 from polymux.server.waiting import PASSES, Relieve, Waiter
 
@@ -123,6 +123,11 @@ class Residency:
                 if evict_all and not (relieve is not None and relieve()):
                     raise self._refused(wanted, location, error) from error
                 evict_all = True
+            except CopyFailedError as error:
+                source = None if chosen.spills or not chosen.fills else chosen.fills[0].source
+                with self._changed:
+                    if not self._transfers.blame(source, error):
+                        raise
 
     def release(self, lease: Lease) -> None:
         """End a lease: its memory may be taken away from now on."""
@@ -177,7 +182,7 @@ class Residency:
                 if want.home.owner.ended:
                     raise Closed(f"{want.home.owner.name} has ended")
                 chosen = self._ledger.choose([want], location, queue, ahead=True, evict_all=evict_all)
-                if chosen is None or any(_is_unsafe(fill) for fill in chosen.fills):
+                if chosen is None or any(is_unsafe(fill) for fill in chosen.fills):
                     return None
                 self._ledger.mark(chosen)
             try:
@@ -190,14 +195,14 @@ class Residency:
     def is_at_home(self, home: Home) -> bool:
         """Whether only the host has a buffer's content."""
         with self._changed:
-            placement = self._ledger.placements.get(home.key)
-            return placement is None or home not in placement.homes or placement.where == HOST
+            placement = self._ledger.find(home)
+            return placement is None or placement.where == HOST
 
     def has_memory(self, location: int, want: Want) -> bool:
         """Whether a buffer has memory at a place."""
         with self._changed:
-            placement = self._ledger.placements.get(want.home.key)
-            return placement is not None and want.home in placement.homes and location in placement.copies
+            placement = self._ledger.find(want.home)
+            return placement is not None and location in placement.copies
 
     def release_held(self, queue: str) -> None:
         """Keep nothing for a queue any more; memory that holds nothing valid is given back."""
@@ -318,12 +323,9 @@ class Residency:
         for want in wanted:
             if want.home.owner.ended:
                 raise Closed(f"{want.home.owner.name} has ended")
-        elders: list[Waiter] = []
-        if self._waiters:
-            place = self._waiters.index(waiter) if waiter in self._waiters else len(self._waiters)
-            elders = [elder for elder in self._waiters[:place] if elder.competes_with(waiter)]
-            if any(elder.passed >= PASSES for elder in elders):
-                return None
+        elders = waiter.elders(self._waiters)
+        if any(elder.passed >= PASSES for elder in elders):
+            return None
         chosen = self._ledger.choose(wanted, waiter.location, queue, evict_all=evict_all)
         if chosen is not None:
             for elder in elders:
@@ -365,7 +367,7 @@ class Residency:
         try:
             if fill.source is not None:
                 own = stream if copy.location != HOST else None
-                through_host = self._transfers.fill(placement, fill.source, copy, memory, own)
+                through_host = self._transfers.fill(placement, fill.source, copy, memory, own, fill.staged)
         except BaseException:
             if fresh:
                 self._devices[copy.location].device.free(memory)
@@ -390,9 +392,3 @@ class Residency:
     def _refused(self, wanted: Sequence[Want], location: int, error: MemoryError) -> DoesNotFitError:
         text = too_large(wanted, self._ledger.stores[location])
         return DoesNotFitError(f"{text}; its driver said: {error}")
-
-
-def _is_unsafe(fill: Fill) -> bool:
-    """Whether a task on the host may be writing what would be copied ahead, since nobody has told it to ask."""
-    source = fill.source
-    return source is not None and source.location == HOST and fill.placement.where == HOST

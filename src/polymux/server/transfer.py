@@ -27,7 +27,7 @@ CHUNK_NBYTES = 4 << 20
 
 PAGE_NBYTES = 4096
 
-PEER, ONE_LEG, TWO_LEGS = 0, 1, 2
+PEER, ONE_LEG, TWO_LEGS, WORSE = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,20 +160,37 @@ class Transfers:
 
     def __init__(self, observe: Observer) -> None:
         self.devices: dict[int, DeviceMemory] = {}
+        self.failing: set[int] = set()
+        """Devices from which a copy has failed: they are the last to be copied from."""
         self._observe = observe
 
     def route(self, source: Copy, location: int) -> tuple[int, bool]:
         """Tell what a copy costs in legs, and whether it goes through the host's bytes; see `placing.Route`."""
+        failing = WORSE if source.location in self.failing else 0
         if HOST in (source.location, location):
-            return ONE_LEG, False
+            return failing + ONE_LEG, False
         giver, taker = self.devices[source.location], self.devices[location]
         if taker.device.is_peer(giver.device):
-            return PEER, False
+            return failing + PEER, False
         legs = ONE_LEG if giver.addressable or taker.addressable else TWO_LEGS
-        return legs, legs == TWO_LEGS
+        return failing + legs, legs == TWO_LEGS
+
+    def blame(self, source: Copy | None, error: CopyFailedError) -> bool:
+        """After a device could not be read: whether somebody else has the content; that one is preferred from now."""
+        if source is None or source.location != error.location or error.location in self.failing:
+            return False
+        self.failing.add(error.location)
+        copies = source.placement.copies.values()
+        return any(copy.valid and copy.location not in self.failing for copy in copies)
 
     def fill(
-        self, placement: Placement, source: Copy, target: Copy, memory: Any, stream: Copier | None
+        self,
+        placement: Placement,
+        source: Copy,
+        target: Copy,
+        memory: Any,
+        stream: Copier | None,
+        staged: bool = False,
     ) -> bool:
         """Copy a buffer's content from one place to another.
 
@@ -185,6 +202,8 @@ class Transfers:
             The target's.
         stream : Copier or None
             The calling thread's own stream of the target's device, or of the source's when the target is the host.
+        staged : bool
+            Whether the host's bytes of the buffer may be used on the way.
 
         Returns
         -------
@@ -207,7 +226,8 @@ class Transfers:
             if self._copy_directly(placement.nbytes, source, target.location, memory, stream):
                 told.append(placement.nbytes)
                 return False
-        return self._copy_in_chunks(placement, source, target.location, memory, stream)
+        host = host_bytes(placement) if staged else None
+        return self._copy_in_chunks(placement, source, target.location, memory, stream, host)
 
     def _copy_directly(
         self, nbytes: int, source: Copy, location: int, memory: Any, stream: Copier | None
@@ -230,11 +250,16 @@ class Transfers:
         return False
 
     def _copy_in_chunks(
-        self, placement: Placement, source: Copy, location: int, memory: Any, stream: Copier | None
+        self,
+        placement: Placement,
+        source: Copy,
+        location: int,
+        memory: Any,
+        stream: Copier | None,
+        host: Bytes | None,
     ) -> bool:
-        host = host_bytes(placement)
         through_host = host is not None
-        if host is None:  # freed meanwhile: its bytes of the segment may be another buffer's by now
+        if host is None:  # not planned for, or freed meanwhile: they may be another buffer's by now
             host = np.empty(placement.nbytes, np.uint8)
         leaving = _Leaving(self, placement, source, host)
         try:

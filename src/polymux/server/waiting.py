@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from polymux.server.placement import HOST, Key
@@ -21,6 +21,10 @@ class Waiter:
     keys: frozenset[Key]
     passed: int = 0
 
-    def competes_with(self, other: Waiter) -> bool:
-        """Whether one may have to wait for what the other one takes."""
+    def elders(self, waiting: Sequence[Waiter]) -> list[Waiter]:
+        """Those of the waiting ones that came before it, and that may have to wait for what it takes."""
+        before = waiting[: waiting.index(self)] if self in waiting else waiting
+        return [elder for elder in before if self._competes_with(elder)]
+
+    def _competes_with(self, other: Waiter) -> bool:
         return self.location == other.location != HOST or not self.keys.isdisjoint(other.keys)

@@ -85,8 +85,9 @@ class FakeDevice:
         self._fail_if_asked()
         host[:] = memory[offset : offset + host.nbytes]
 
-    def copy_peer(self, memory: Bytes, peer: object, source: Bytes, nbytes: int) -> None:
+    def copy_peer(self, memory: Bytes, peer: FakeDevice, source: Bytes, nbytes: int) -> None:
         self._fail_if_asked()
+        peer._fail_if_asked()
         assert self.is_peer(peer)
         memory[:nbytes] = source[:nbytes]
 
