@@ -165,7 +165,7 @@ class Accelerator:
         counts = self.worker.give_up(task)
         del self._bound[bound.queue.id]
         self._count(bound.queue, *counts)
-        self._callbacks.post(question)
+        self._callbacks.ask(question)
 
     def _count(self, queue: TaskQueue, tasks: int, busy_ns: int, waiting_ns: int, failed: int) -> None:
         queue.count(tasks, busy_ns, waiting_ns, failed)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from polymux.core.device_spec import DeviceSpec
-from polymux.core.event import Event
+from polymux.core.event import Event, HeldHead
 from polymux.core.ids import DeviceId, QueueId
 from polymux.server.health import Health
 from polymux.server.kernels import Kernel
@@ -40,6 +40,8 @@ class Callbacks:
 
     post: Post
     """An event to the scheduler."""
+    ask: Callable[[HeldHead], None]
+    """A question about a queue that was let go of; may be answered before this returns."""
     drop: Drop
     """A queue whose client breaks the rules of the ring."""
     ran: Ran

@@ -233,7 +233,7 @@ class Runtime:
         )
         for device, health in machine.health.items():
             health.told = _loss_of(device, scheduler)
-        callbacks = Callbacks(scheduler.post, self._violated, accounts.ran)
+        callbacks = Callbacks(scheduler.post, scheduler.ask, self._violated, accounts.ran)
         accelerators = make_accelerators(
             devices,
             self._options.devices,

@@ -1,4 +1,4 @@
-"""The scheduler thread: gives events to the engine, one at a time, and carries its decisions out."""
+"""The scheduler: gives events to the engine, one at a time, and carries its decisions out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,12 @@ Preparation = Callable[[TaskQueue, DeviceId, Callable[[str | None], None]], None
 
 
 class Scheduler:
-    """Owns the engine; everything but `post`, `call` and `ask_to_migrate` runs in its thread.
+    """Owns the engine, whose events are handled one at a time by the scheduler's thread.
+
+    Notes
+    -----
+    An accelerator thread that has let go of a queue and wants to know where it goes (`ask`) handles that event itself
+    when nobody decides at that moment: waking the scheduler's thread would take longer than deciding.
 
     Parameters
     ----------
@@ -91,6 +96,7 @@ class Scheduler:
         self._requests: dict[int, Answered] = {}
         self._next_request = 1
         self._wake_ups: list[int] = []
+        self._deciding = threading.Lock()
         self._settled: threading.Event | None = None
         self._thread = threading.Thread(target=self._run, name="polymux-scheduler", daemon=True)
 
@@ -121,6 +127,19 @@ class Scheduler:
     def post(self, event: Event) -> None:
         """Let the engine handle an event."""
         self._inbox.put(lambda: self._handle(event))
+
+    def ask(self, question: HeldHead) -> None:
+        """Let the engine handle a question, at once and in the calling thread if it can.
+
+        The caller holds no lock that carrying a decision out may need.
+        """
+        if not self._deciding.acquire(blocking=False):
+            self.post(question)
+            return
+        try:
+            self._attempt(lambda: self._handle(question))
+        finally:
+            self._deciding.release()
 
     def add(self, accelerator: Accelerator) -> None:
         """Make a stream's thread known, before its device is added."""
@@ -153,19 +172,29 @@ class Scheduler:
         try:
             work: Callable[[], object] | None = self._inbox.get(timeout=self._seconds_to_wake_up())
         except queue.Empty:
-            heapq.heappop(self._wake_ups)
             work = self._tick
         if work is None:
             return False
+        with self._deciding:
+            self._attempt(work)
+        return True
+
+    def _attempt(self, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception:  # a defect must not end the thread that everybody waits for
             traceback.print_exc()
-        return True
 
     def _tick(self) -> None:
-        self._report_load()
-        self._handle(Tick())
+        if self._wake_ups and self._wake_ups[0] <= monotonic_ns():
+            heapq.heappop(self._wake_ups)
+            self._report_load()
+            self._handle(Tick())
+
+    def _wake_at(self, at_ns: int) -> None:
+        heapq.heappush(self._wake_ups, at_ns)
+        if threading.current_thread() is not self._thread:
+            self._inbox.put(_nothing)  # its thread sleeps without knowing
 
     def _report_load(self) -> None:
         self._handle(self._report(self._accelerators.values(), self._queues.values()))
@@ -209,7 +238,7 @@ class Scheduler:
                 if decision.queue in self._queues:
                     self._refusal.take(self._queues[decision.queue], decision.status, decision.message)
             case WakeAt():
-                heapq.heappush(self._wake_ups, decision.at_ns)
+                self._wake_at(decision.at_ns)
             case Answer():
                 answered = self._requests.pop(decision.request, None)
                 if answered is not None:
@@ -342,3 +371,7 @@ class Scheduler:
         self._next_request += 1
         self._requests[request] = answered
         self._handle(MigrateRequested(event.queue, event.device, request))
+
+
+def _nothing() -> None:
+    """Have the scheduler's thread look at its wake-ups anew."""
