@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from polymux.core.decision import (
     Answer,
     Bind,
@@ -39,8 +41,13 @@ from polymux.policy import registry
 from polymux.sched.engine import Engine
 from polymux.sched.recording import Step, write_header, write_step
 
-POLICIES = [*registry.names(), "pinned=cpu:1", "weighted_fair=app1:1,app2:3"]
-"""Every policy that is installed, and those options that change what a policy does."""
+POLICIES = [
+    *registry.names(),
+    "pinned=cpu:1",
+    "weighted_fair=app1:1,app2:3",
+    *os.environ.get("POLYMUX_POLICIES", "").split(),
+]
+"""Every policy that is installed, those options that change what a policy does, and what the environment names."""
 
 
 CAPACITY_NBYTES = 1 << 30

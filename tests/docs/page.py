@@ -82,8 +82,9 @@ def run(block: Block, folder: Path) -> None:
         (folder / block.file).write_text(block.body)
     if not block.runs:
         return
-    if not (folder / "examples").exists():
-        (folder / "examples").symlink_to(ROOT / "examples")
+    for shown in ("examples", "tests"):
+        if not (folder / shown).exists():
+            (folder / shown).symlink_to(ROOT / shown)
     if block.language == "console":
         command = ["bash", "-euo", "pipefail", "-c", "\n".join(block.commands())]
     else:

@@ -47,6 +47,11 @@ What is given here goes before what the configuration file says:
 """
 
 
+def _describe_policies() -> str:
+    lines = [f"  {name:<14} {summary}" for name, summary in registry.summaries().items()]
+    return "\nPolicies:\n" + "\n".join(lines) + "\n"
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand."""
     parser = subparsers.add_parser(
@@ -54,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="start the server",
         description="Start the server that owns this machine's accelerators. It runs until Ctrl-C, SIGTERM or"
         " 'polymux down'.",
-        epilog=_EPILOG,
+        epilog=f"{_EPILOG}{_describe_policies()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="configuration in TOML, see below")
@@ -68,7 +73,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     policies = ", ".join(registry.names())
     parser.add_argument(
-        "--policy", metavar="NAME", help=f"how queues are assigned: {policies} (default: {registry.DEFAULT})"
+        "--policy",
+        metavar="NAME[=OPTION]",
+        help=f"how queues are assigned: {policies}, or a file that ends with .py; see below (default:"
+        f" {registry.DEFAULT})",
     )
     parser.add_argument(
         "--kernels",

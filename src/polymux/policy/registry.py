@@ -1,4 +1,4 @@
-"""Finds a policy by name: a table of strings, then the entry points ``polymux.policies`` of installed packages.
+"""Finds a policy by name: in a table of strings, in entry points ``polymux.policies`` of installed packages, in a file.
 
 A new policy is one file and one line in `POLICIES`. Looking into installed packages happens here only, while a server,
 a replay or a simulation is put together; policies and the engine never come here.
@@ -6,9 +6,13 @@ a replay or a simulation is put together; policies and the engine never come her
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isabstract
+from pathlib import Path
 from typing import Any
 
 from polymux.core.errors import InvalidRequest
@@ -34,8 +38,8 @@ def names() -> list[str]:
 
 
 def summaries() -> dict[str, str]:
-    """Map each policy's name to the first sentence of its documentation, for help texts."""
-    return {name: (_factory(name).__doc__ or "").strip().partition("\n")[0] for name in names()}
+    """Map each policy's name to the first line of its documentation, for help texts."""
+    return {name: _summary(name) for name in names()}
 
 
 def load(text: str = DEFAULT) -> Policy:
@@ -44,23 +48,36 @@ def load(text: str = DEFAULT) -> Policy:
     Parameters
     ----------
     text : str
-        ``"name"`` or ``"name=option"``, for example ``"pinned=opencl:0"``.
+        ``"name"`` or ``"name=option"``, for example ``"pinned=opencl:0"``; instead of a name the path of a Python file
+        that ends with ``.py`` and defines one policy.
 
     Raises
     ------
     InvalidRequest
-        If no policy has that name, two have it, or it does not take that option.
+        If no policy has that name, two have it, the file cannot be read or defines none or several, or it does not take
+        that option.
     """
     name, _, option = text.partition("=")
     policy: Policy = _factory(name).make(option)
     return policy
 
 
+def _summary(name: str) -> str:
+    try:
+        return (_factory(name).__doc__ or "").strip().partition("\n")[0]
+    except InvalidRequest as error:
+        return str(error)
+
+
 def _factory(name: str) -> Any:
+    if name.endswith(".py"):
+        return _from_file(Path(name))
     found = [POLICIES[name]] if name in POLICIES else []
     found += [point.value for point in _installed() if point.name == name]
     if not found:
-        raise InvalidRequest(f"policy {name!r} is unknown; give one of {', '.join(names())}")
+        raise InvalidRequest(
+            f"policy {name!r} is unknown; give one of {', '.join(names())}, or a file that ends with .py"
+        )
     if len(found) > 1:
         raise InvalidRequest(
             f"policy {name!r} is defined twice, by {' and '.join(found)}; uninstall one of them"
@@ -70,6 +87,31 @@ def _factory(name: str) -> Any:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InvalidRequest(f"policy {name!r} cannot be loaded from {found[0]}: {error}") from error
+
+
+def _from_file(path: Path) -> Any:
+    spec = spec_from_file_location(f"polymux_policy_{path.stem}", path)
+    assert spec is not None  # for a name that ends with .py
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the file does
+        raise InvalidRequest(f"policy file {str(path)!r} cannot be loaded: {error!r}") from error
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and not isabstract(value)
+        if hasattr(value, "make") and hasattr(value, "decide")
+    ]
+    if len(found) != 1:
+        names = ", ".join(value.__name__ for value in found) or "none"
+        raise InvalidRequest(
+            f"policy file {str(path)!r} has to define one class with 'make' and 'decide', such as a child of"
+            f" polymux.policy.assignment.AssignmentPolicy; it defines {names}"
+        )
+    return found[0]
 
 
 def _installed() -> Iterator[EntryPoint]:

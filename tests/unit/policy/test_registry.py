@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,48 @@ def test_a_policy_that_cannot_be_loaded_is_refused_with_the_reason(
         InvalidRequest, match=f"'broken' cannot be loaded from {value}: .*(No module|no attribute)"
     ):
         registry.load("broken")
+
+
+POLICY = """
+from polymux.policy.round_robin import RoundRobin
+
+class {name}(RoundRobin):
+    name = "mine"
+"""
+
+
+def test_a_policy_is_found_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(POLICY.format(name="Mine"))
+    policy = registry.load(str(path))
+    assert isinstance(policy, RoundRobin)
+    assert type(policy).__name__ == "Mine"
+    with pytest.raises(InvalidRequest, match="'mine' takes no option, given '3'"):
+        registry.load(f"{path}=3")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, "No such file"),
+        ("import nothing_of_that_name", "nothing_of_that_name"),
+        ("1 +", "SyntaxError"),
+        ("", "it defines none"),
+        ("from polymux.policy.round_robin import RoundRobin", "it defines none"),
+        (POLICY.format(name="A") + POLICY.format(name="B"), "it defines A, B"),
+    ],
+)
+def test_a_file_without_one_policy_is_refused_and_the_file_is_named(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InvalidRequest, match=problem) as caught:
+        registry.load(str(path))
+    assert str(path) in str(caught.value)
+
+
+def test_a_broken_package_does_not_break_the_list_of_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, broken="nothing.of.that:Name")
+    assert "cannot be loaded" in registry.summaries()["broken"]
