@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from polymux.core.decision import Prepare
+from polymux.core.decision import Prepare, Weigh
 from polymux.core.event import DeviceLost, MigrateRequested, Tick
 from polymux.core.ids import DeviceId, QueueId
 from polymux.policy.rebalancing import RESIDENCE_NS
@@ -202,6 +202,20 @@ def test_weighted_fair_takes_the_weights_of_its_option() -> None:
     groups = {str(n): [made.open(f"{n}.{k}", endless=True) for k in range(2)] for n in (1, 2)}
     made.run(2 * S)
     assert shares(made, groups, 2 * S)["2"] == pytest.approx(0.75, abs=0.03)
+
+
+def test_weighted_fair_is_calm_about_tasks_that_take_longer_than_a_tick() -> None:
+    rng = Random(3)
+    made = machine("weighted_fair=app1:1,app2:3", "cpu:0", "cpu:1")
+    groups = {
+        str(n): [made.open(f"{n}.{k}", endless=True, task_ns=rng.randint(5 * MS, 45 * MS)) for k in range(2)]
+        for n in (1, 2)
+    }
+    made.run(3 * S)
+    seen = len(made.driver.recorded)
+    assert shares(made, groups, 10 * S)["2"] == pytest.approx(0.75, abs=0.05)
+    steps = [read_step(line) for line in made.driver.recorded[seen:]]
+    assert sum(isinstance(decision, Weigh) for step in steps for decision in step.decisions) < 60
 
 
 def test_weighted_fair_counts_an_application_over_all_devices() -> None:

@@ -1,6 +1,6 @@
 """What the engine knows, as a policy sees it: frozen values in read-only mappings.
 
-The views are named tuples because the engine replaces some at every event, which for them takes a third of the time.
+The views are named tuples because the engine replaces some at every event, which for them takes a quarter of the time.
 """
 
 from __future__ import annotations

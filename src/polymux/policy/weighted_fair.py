@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from polymux.core.decision import Decision, Weigh
@@ -23,6 +24,37 @@ LAG_NS = 100_000_000
 
 CORRECTION = range(50, 20_001)
 """Bounds of the factor by which an application's weights are corrected, in permille."""
+
+MEMORY = 32
+"""Ticks over which what was due is compared with what was got: tasks may take longer than a tick."""
+
+GAIN = 63
+"""The larger, the slower weights are corrected; slow enough not to swing, since the comparison looks back."""
+
+
+@dataclass(slots=True)
+class Book:
+    """What an application that wanted more was due, and what it got, in ns of device time."""
+
+    due_ns: int = 0
+    got_ns: int = 0
+    lag_ns: int = 0
+    """The difference, summed up."""
+
+    def enter(self, due_ns: int, got_ns: int) -> None:
+        """Add an interval."""
+        self.due_ns += due_ns - self.due_ns // MEMORY
+        self.got_ns += got_ns - self.got_ns // MEMORY
+        self.lag_ns = max(-HORIZON_NS, min(HORIZON_NS, self.lag_ns + due_ns - got_ns))
+
+    @property
+    def ratio(self) -> int:
+        """Due over got, in permille, at most doubled or halved."""
+        return (
+            max(WHOLE // 2, min(2 * WHOLE, self.due_ns * WHOLE // max(1, self.got_ns)))
+            if self.due_ns
+            else WHOLE
+        )
 
 
 class WeightedFair(Rebalancing):
@@ -55,7 +87,7 @@ class WeightedFair(Rebalancing):
         self._weights = dict(weights or {})
         self._entitled: dict[QueueId, int] = {}
         self._correction: dict[str, int] = {}
-        self._lag_ns: dict[str, int] = {}
+        self._books: dict[str, Book] = {}
 
     @classmethod
     def make(cls, option: str = "") -> Self:
@@ -133,13 +165,14 @@ class WeightedFair(Rebalancing):
         total_ns = sum(got_ns[name] for name in wanting)
         total = max(1, sum(shares[name] for name in wanting))
         self._correction = {name: self._correction.get(name, WHOLE) for name in shares}
-        self._lag_ns = {name: self._lag_ns.get(name, 0) for name in wanting}
-        for name in wanting:
-            due_ns = total_ns * shares[name] // total
-            self._lag_ns[name] += due_ns - got_ns[name]
-            ratio = max(WHOLE // 2, min(2 * WHOLE, due_ns * WHOLE // max(1, got_ns[name])))
-            corrected = self._correction[name] * (3 * WHOLE + ratio) // (4 * WHOLE)
-            self._correction[name] = max(CORRECTION.start, min(CORRECTION.stop - 1, corrected))
+        self._books = {name: self._books.get(name, Book()) for name in wanting}
+        for name, book in self._books.items():
+            book.enter(total_ns * shares[name] // total, got_ns[name])
+            factor = self._correction[name] * (GAIN * WHOLE + book.ratio) // ((GAIN + 1) * WHOLE)
+            self._correction[name] = max(CORRECTION.start, min(CORRECTION.stop - 1, factor))
+        mean = sum(self._correction[name] * shares[name] for name in wanting) // total
+        for name in wanting:  # together they stay as they are: only what they are to each other matters
+            self._correction[name] = self._correction[name] * WHOLE // max(1, mean)
 
     def _weigh(self, active: Mapping[QueueId, QueueView]) -> Iterable[Decision]:
         together: dict[tuple[StreamId | None, SessionId], int] = {}
@@ -211,15 +244,11 @@ class WeightedFair(Rebalancing):
         ahead = {
             view.stream
             for view in active.values()
-            if self._lag_ns.get(view.application, 0) < 0 and view.stream is not None and view.drained
+            if self._lag_ns(view) < 0 and view.stream is not None and view.drained
         }
         behind = sorted(
-            (
-                view
-                for view in active.values()
-                if view.drained and self._lag_ns.get(view.application, 0) >= LAG_NS
-            ),
-            key=lambda view: (-self._lag_ns[view.application], view.id),
+            (view for view in active.values() if view.drained and self._lag_ns(view) >= LAG_NS),
+            key=lambda view: (-self._lag_ns(view), view.id),
         )
         for view in behind:
             assert view.stream is not None
@@ -231,12 +260,12 @@ class WeightedFair(Rebalancing):
             target = emptiest(others, promised)
             if target is None or not self.may_move(snapshot, view, target, now):
                 continue
-            lag_ns = self._lag_ns[view.application]
+            lag_ns = self._lag_ns(view)
             move = Move(
                 view, target, lag_ns, f"{view.application} is {lag_ns} ns behind, those on {target.id} ahead"
             )
             if self.pays(snapshot, move):
-                self._lag_ns[view.application] = 0
+                self._books[view.application].lag_ns = 0
                 return move
         return None
 
@@ -248,6 +277,10 @@ class WeightedFair(Rebalancing):
             if stream is not None:
                 promised[stream] = promised.get(stream, 0) + entitled
         return promised
+
+    def _lag_ns(self, queue: QueueView) -> int:
+        book = self._books.get(queue.application)
+        return 0 if book is None else book.lag_ns
 
     def _weight_of(self, queue: QueueView) -> int:
         return self._weights.get(queue.application, queue.weight)
