@@ -6,13 +6,11 @@ a replay or a simulation is put together; policies and the engine never come her
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isabstract
-from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from polymux.core.errors import InvalidRequest
@@ -71,7 +69,7 @@ def _summary(name: str) -> str:
 
 def _factory(name: str) -> Any:
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _from_file(name)
     found = [POLICIES[name]] if name in POLICIES else []
     found += [point.value for point in _installed() if point.name == name]
     if not found:
@@ -89,26 +87,22 @@ def _factory(name: str) -> Any:
         raise InvalidRequest(f"policy {name!r} cannot be loaded from {found[0]}: {error}") from error
 
 
-def _from_file(path: Path) -> Any:
-    spec = spec_from_file_location(f"polymux_policy_{path.stem}", path)
-    assert spec is not None  # for a name that ends with .py
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[module.__name__] = module
+def _from_file(path: str) -> Any:
+    module = f"polymux_policy_{path.rpartition('/')[2].removesuffix('.py')}"
     try:
-        spec.loader.exec_module(module)
+        values = run_path(path, run_name=module)
     except Exception as error:  # whatever the file does
-        raise InvalidRequest(f"policy file {str(path)!r} cannot be loaded: {error!r}") from error
+        raise InvalidRequest(f"policy file {path!r} cannot be loaded: {error!r}") from error
     found = [
         value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and not isabstract(value)
+        for value in values.values()
+        if isinstance(value, type) and value.__module__ == module and not isabstract(value)
         if hasattr(value, "make") and hasattr(value, "decide")
     ]
     if len(found) != 1:
         names = ", ".join(value.__name__ for value in found) or "none"
         raise InvalidRequest(
-            f"policy file {str(path)!r} has to define one class with 'make' and 'decide', such as a child of"
+            f"policy file {path!r} has to define one class with 'make' and 'decide', such as a child of"
             f" polymux.policy.assignment.AssignmentPolicy; it defines {names}"
         )
     return found[0]

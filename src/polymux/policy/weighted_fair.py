@@ -20,7 +20,7 @@ SETTLED = 8
 """A weight is changed when it is off by more than one part in so many."""
 
 LAG_NS = 100_000_000
-"""Device time that an application must be behind before it changes places with one that is ahead."""
+"""Device time that an application must be behind before others make room for it."""
 
 CORRECTION = range(50, 20_001)
 """Bounds of the factor by which an application's weights are corrected, in permille."""
@@ -72,8 +72,8 @@ class WeightedFair(Rebalancing):
     which is then *entitled* to a part of a stream. From there two things follow.
 
     - Queues move from the stream where most is promised to the one where least is, when that brings them closer. Where
-      nothing can (three equal queues, two streams), an application that is `LAG_NS` behind changes to the stream of
-      those that are ahead, so that they take turns.
+      nothing can (three equal queues, two streams), whoever shares a stream with an application that is `LAG_NS` behind
+      makes room for it, so that they take turns.
     - On each stream, a session's weight is what its queues there are entitled to, times a correction that follows how
       much device time its application got compared with its share.
 
@@ -240,7 +240,7 @@ class WeightedFair(Rebalancing):
         promised: Mapping[StreamId, int],
         now: int,
     ) -> Move | None:
-        """Find an application that is far behind and a less promised stream of one that is ahead."""
+        """Find who shares a stream with an application that is far behind, and a less promised one of others."""
         ahead = {
             view.stream
             for view in active.values()
@@ -258,14 +258,22 @@ class WeightedFair(Rebalancing):
                 if stream.id in ahead and promised.get(stream.id, 0) + MARGIN <= promised.get(view.stream, 0)
             ]
             target = emptiest(others, promised)
-            if target is None or not self.may_move(snapshot, view, target, now):
+            mates = [
+                mate
+                for mate in active.values()
+                if mate.stream == view.stream and mate.application != view.application
+            ]
+            if target is None:
+                continue
+            movable = [mate for mate in mates if self.may_move(snapshot, mate, target, now)]
+            mate = min(movable, key=lambda mate: (self._lag_ns(mate), mate.id), default=None)
+            if mate is None:
                 continue
             lag_ns = self._lag_ns(view)
             move = Move(
-                view, target, lag_ns, f"{view.application} is {lag_ns} ns behind, those on {target.id} ahead"
+                mate, target, lag_ns, f"it makes room for {view.application}, which is {lag_ns} ns behind"
             )
             if self.pays(snapshot, move):
-                self._books[view.application].lag_ns = 0
                 return move
         return None
 
