@@ -21,6 +21,7 @@ ROOM = 1 << 16
 PAGE = mmap.PAGESIZE
 Shape = tuple[int, ...]
 PARTICLES = ("particle_predict", "particle_cumulate", "particle_resample")
+LAYERS = ("bias_add", "max_pool", "max_pool_gradient", "softmax_cross_entropy")
 BANDS = (
     "hotspot_steps",
     "pathfinder_rows",
@@ -29,9 +30,19 @@ BANDS = (
     "pair_forces",
     "needleman_wunsch",
     *PARTICLES,
+    *LAYERS,
 )
+INDICES = {"needleman_wunsch": [0, 1], "max_pool_gradient": [1], "softmax_cross_entropy": [1]}
+"""Buffers that hold indices (letters, taps, labels), by kernel."""
 IN_PLACE = ("needleman_wunsch",)
-USUAL = {"count": [0, 90], "first": [0, 0, 1], "block": [16, 32, 64], "diagonal": [0, 1, 2]}
+USUAL = {
+    "count": [0, 90],
+    "first": [0, 0, 1],
+    "block": [16, 32, 64],
+    "diagonal": [0, 1, 2],
+    "padding_h": [0, 0, 1],
+    "padding_w": [0, 0, 1],
+}
 
 
 class Guarded:
@@ -62,8 +73,6 @@ def fitting_shapes(spec: KernelSpec, args: bytes, choose: random.Random) -> list
     """Shapes that the kernel accepts, as far as the scalars allow."""
     values = spec.unpack(args)
     shape = any_shape(choose)
-    if spec.name == "dot":
-        return [shape, shape, choose.choice([(), (1,)])]
     if spec.name == "reduce":
         axis = int(values["axis"])
         whole = not -len(shape) <= axis < len(shape)
@@ -77,13 +86,30 @@ def fitting_shapes(spec: KernelSpec, args: bytes, choose: random.Random) -> list
         n = choose.randint(1, 20)
         b = choose.choice([(n,), (n, choose.randint(0, 4))])
         return [(n, n), b, (n, n), b]
+    if spec.name in LAYERS:
+        return layer_shapes(spec, values, choose)
     if spec.name in BANDS:
         return band_shapes(spec, values, choose)
     if spec.name in ("im2col", "col2im"):
         image = (choose.randint(1, 3), choose.randint(1, 3), choose.randint(1, 12), choose.randint(1, 12))
         pair = [image, columns_of(image, values)]
         return pair if spec.name == "im2col" else pair[::-1]
-    return [shape] * (len(spec.inputs) + len(spec.outputs))
+    shapes = [shape] * (len(spec.inputs) + len(spec.outputs))
+    return [*shapes[:-1], choose.choice([(), (1,)])] if spec.name == "dot" else shapes
+
+
+def layer_shapes(
+    spec: KernelSpec, values: dict[str, float | int | bool], choose: random.Random
+) -> list[Shape]:
+    image = (choose.randint(1, 3), choose.randint(1, 3), choose.randint(1, 12), choose.randint(1, 12))
+    if spec.name == "bias_add":
+        shape = image[: choose.choice([2, 3, 4])]
+        return [shape, (shape[1],), shape]
+    if spec.name == "softmax_cross_entropy":
+        rows, classes = choose.choice([0, 1, 7, 33]), choose.choice([1, 2, 10, 33])
+        return [(rows, classes), (rows,), (rows,), (rows, classes)]
+    pooled = (*image[:2], *positions_of(image, values))
+    return [image, pooled, pooled] if spec.name == "max_pool" else [pooled, pooled, image]
 
 
 def band_shapes(
@@ -126,16 +152,23 @@ def dtypes_of(spec: KernelSpec, choose: random.Random) -> list[DType]:
     common = choose.choice([DType.F32, DType.F64, choose.choice(list(DType))])
     if spec.name in BANDS:
         common = choose.choice([DType.F32, DType.F64])
-    return [p.dtypes[0] if len(p.dtypes) == 1 else common for p in (*spec.inputs, *spec.outputs)]
+    params = (*spec.inputs, *spec.outputs)
+    return [p.dtypes[0] if len(p.dtypes) == 1 or p.name == "labels" else common for p in params]
+
+
+def positions_of(image: Shape, values: dict[str, float | int | bool]) -> Shape:
+    """Positions of a window in an image, by axis."""
+    counts = []
+    for size, axis in zip(image[2:], "hw", strict=True):
+        kernel, stride, padding, dilation = (
+            int(values.get(f"{name}_{axis}", 1)) for name in ("kernel", "stride", "padding", "dilation")
+        )
+        counts.append((size + 2 * padding - dilation * (kernel - 1) - 1) // max(stride, 1) + 1)
+    return tuple(counts)
 
 
 def columns_of(image: Shape, values: dict[str, float | int | bool]) -> Shape:
-    positions = 1
-    for size, axis in zip(image[2:], "hw", strict=True):
-        kernel, stride, padding, dilation = (
-            int(values[f"{name}_{axis}"]) for name in ("kernel", "stride", "padding", "dilation")
-        )
-        positions *= (size + 2 * padding - dilation * (kernel - 1) - 1) // max(stride, 1) + 1
+    positions = math.prod(positions_of(image, values))
     return (image[0], image[1] * int(values["kernel_h"]) * int(values["kernel_w"]), positions)
 
 
@@ -179,7 +212,7 @@ def main(count: int) -> None:
         args = scalars_of(spec, choose)
         shapes = fitting_shapes(spec, args, choose)
         dtypes = dtypes_of(spec, choose)
-        if spec.name.startswith(("gaussian", "particle")):
+        if spec.name.startswith(("gaussian", "particle", "softmax")):
             for guard in guards[: len(shapes)]:
                 guard.fill(numbers)
         buffers = [
@@ -193,9 +226,10 @@ def main(count: int) -> None:
         ]
         if spec.name in IN_PLACE and choose.random() < 0.9:
             buffers[-1] = buffers[-2]
-        if spec.name == "needleman_wunsch" and choose.random() < 0.9:  # letters
-            for guard in guards[:2]:
-                guard.fill(bytes(ROOM))
+        indices = INDICES.get(spec.name, [])
+        if choose.random() < 0.9:
+            for place in indices:
+                guards[place].fill(bytes(ROOM))
         code, message = call(spec.name, buffers, args, threads=choose.choice([0, 1, 2]))
         assert code in (0, 3), (spec.name, code, message)
         assert code == 0 or message

@@ -54,8 +54,9 @@ def test_missing_and_superfluous_buffers_are_named(name: str) -> None:
 def test_missing_scalars_are_named(name: str) -> None:
     spec = NATIVE[name]
     square = name in ("gaussian_step", "stencil", "hotspot_steps")
-    count = len(spec.inputs) + len(spec.outputs)
-    arrays = [np.zeros((4, 4) if square else (4,), "f4") for _ in range(count)]
+    params = (*spec.inputs, *spec.outputs)
+    dtypes = [p.dtypes[0].name_short if len(p.dtypes) == 1 else "f4" for p in params]
+    arrays = [np.zeros((4, 4) if square else (4,), dtype) for dtype in dtypes]
     for args in (b"", bytes(3)):
         code, message = call(name, arrays, args)
         assert code == BAD_ARGUMENT
