@@ -134,11 +134,11 @@ class Accelerator:
             self._finish_oldest()
         if len(under_way) >= self.device.launch_ahead:
             self._finish_oldest()
-        kind, value = self.worker.next(not under_way)
+        kind, value = self.worker.next(not (under_way or self._execution.holds_on))
         if kind == "task":
             self._take(value)
         elif kind == "idle":
-            self._finish_oldest()
+            self._relieve()
         elif kind == "released":
             self._released(*value)
         elif kind == "violation":
@@ -147,6 +147,7 @@ class Accelerator:
         if kind != "woken" or not self._ending:
             return False
         self._finish_all()
+        self._execution.let_rest()
         return True
 
     def _reach_boundary(self) -> None:
@@ -155,6 +156,7 @@ class Accelerator:
             self._boundaries.popleft()()
 
     def _released(self, queue: str, *counts: int) -> None:
+        self._execution.let_rest()
         bound = self._bound.pop(queue, None)
         if bound is not None:
             self._count(bound.queue, *counts)
@@ -162,6 +164,7 @@ class Accelerator:
 
     def _let_go(self, bound: BoundQueue, task: TaskRecord, question: HeldHead) -> None:
         """Put a task back and its queue into the scheduler's hands, with a question about that task."""
+        self._execution.let_rest()
         counts = self.worker.give_up(task)
         del self._bound[bound.queue.id]
         self._count(bound.queue, *counts)
@@ -199,9 +202,15 @@ class Accelerator:
         if not self._under_way:
             return False
         started = self._under_way.popleft()
+        if not _has_ended(started):
+            self._execution.let_rest()
         self._finish(started)
         self._settle(started)
         return True
+
+    def _relieve(self) -> bool:
+        """Let go of what this thread holds, a bit of it; False when that is nothing."""
+        return self._execution.let_rest() or self._finish_oldest()
 
     def _finish(self, started: Started) -> None:
         try:
@@ -268,7 +277,7 @@ class Accelerator:
         kernel_id = task.kernel_id
         refs = task.refs
         if is_reserved(kernel_id):
-            run_reserved(self._execution, bound, kernel_id, refs, self._finish_oldest)
+            run_reserved(self._execution, bound, kernel_id, refs, self._relieve)
             return Started(bound, task)
         ready = self._execution.ready(bound, kernel_id)
         if ready is None:
@@ -279,7 +288,7 @@ class Accelerator:
             return None
         if ready.isolated is not None:
             return self._run_isolated(bound, task, ready, refs)
-        return self._execution.start(bound, ready, task, refs, self._finish_oldest)
+        return self._execution.start(bound, ready, task, refs, self._relieve)
 
     def _is_asked_for(self, bound: BoundQueue, task: TaskRecord, ready: Ready, refs: list[Ref]) -> bool:
         """Whether the task had to be put back, because another device may be the better one for it."""
@@ -304,7 +313,8 @@ class Accelerator:
             self._isolation.make_ready(bound, ready)
             return None
         if any(ref[7] != HOST for ref in refs):
-            self._execution.bring(session, bound.queue, refs, HOST, self._finish_oldest)
+            self._execution.bring(session, bound.queue, refs, HOST, self._relieve)
+        self._execution.let_rest()
         shapes = self._isolation.run(session, ready, refs, scalars)
         if shapes is not None:
             self._execution.report_shapes(ready, session, refs, shapes)

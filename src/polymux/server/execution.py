@@ -69,6 +69,7 @@ class Execution:
         ahead = isinstance(stream, LaunchingStream) and device.launch_ahead > 1
         self._launching: LaunchingStream | None = stream if ahead else None  # type: ignore[assignment]
         self._last_end_ns = 0
+        self._resting: tuple[Ready, Key, Held] | None = None
 
     def ready(self, bound: BoundQueue, kernel_id: int) -> Ready | None:
         """Find a kernel and make it ready; None when the device has no implementation of it.
@@ -122,6 +123,11 @@ class Execution:
             self._ended(ready, bound.queue.session, refs, start_ns, shapes)
             return Started(bound, task)
         held = ready.held.get(key)
+        if self._resting is not None and self._resting[2] is held and held.uses < HELD_BY:
+            self._resting = None
+        else:
+            self.let_rest()
+            held = ready.held.get(key)
         if held is None or held.uses >= HELD_BY:
             held = self._hold(bound, ready, refs, key, relieve)
         held.tasks += 1
@@ -157,6 +163,22 @@ class Execution:
         assert started.ready is not None
         session = started.bound.queue.session
         self._ended(started.ready, session, started.refs, started.start_ns, shapes)
+
+    @property
+    def holds_on(self) -> bool:
+        """Whether buffers are held that no task uses, in case that the next one does."""
+        return self._resting is not None
+
+    def let_rest(self) -> bool:
+        """Let go of buffers that no task uses; False when none are held. To be called before anything is waited for."""
+        if self._resting is None:
+            return False
+        ready, key, held = self._resting
+        self._resting = None
+        if ready.held.get(key) is held:
+            del ready.held[key]
+        self._residency.release(held.lease)
+        return True
 
     def bring(
         self, session: Session, queue: TaskQueue, refs: list[Ref], location: int, relieve: Relieve
@@ -252,10 +274,12 @@ class Execution:
         assert held is not None
         assert ready is not None
         held.tasks -= 1
-        if not held.tasks:
-            if ready.held.get(started.key) is held:
-                del ready.held[started.key]
-            self._residency.release(held.lease)
+        if held.tasks:
+            return
+        self.let_rest()
+        self._resting = (ready, started.key, held)
+        if self._launching is None:
+            self.let_rest()
 
     def _host_operands(
         self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve

@@ -164,3 +164,34 @@ def test_closing_a_client_waits_for_its_tasks_under_way(monkeypatch: pytest.Monk
         control.expect_started(3)
         client.close()
         control.end_all()
+
+
+def test_buffers_that_no_task_uses_any_more_are_free_for_other_devices(held: tuple[Client, Control]) -> None:
+    client, control = held
+    control.end_all()
+    here, there = client.queue(device="held:0"), client.queue(device="cpu:0")
+    x, y = here.array(np.ones(4)), here.zeros(4, "f8")
+    for _ in range(20):
+        for queue in (here, here, there):
+            queue.submit("saxpy", [x, y], [y], a=1.0)
+            queue.synchronize(TIMEOUT_S)
+    assert y.numpy().tolist() == [60.0] * 4
+
+
+def test_a_stream_that_goes_on_with_other_buffers_holds_none_of_the_last(
+    held: tuple[Client, Control],
+) -> None:
+    client, control = held
+    queue, other = client.queue(device="held:0"), client.queue(device="held:0")
+    x, y = queue.array(np.ones(4)), queue.zeros(4, "f8")
+    first = queue.submit("saxpy", [x, y], [y], a=1.0)
+    control.expect_started(1)
+    control.end(0)
+    first.wait(TIMEOUT_S)
+    a, b = other.array(np.ones(4)), other.zeros(4, "f8")
+    slow = other.submit("saxpy", [a, b], [b], a=1.0)
+    control.expect_started(2)
+    client.queue(device="cpu:0").submit("saxpy", [x, y], [y], a=1.0).wait(TIMEOUT_S)
+    assert not slow.done()
+    control.end_all()
+    assert y.numpy().tolist() == [2.0] * 4
