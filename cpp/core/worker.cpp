@@ -274,9 +274,7 @@ Worker::Next Worker::next(bool block) {
       released_.pop_back();
       return {Kind::released, nullptr, std::move(queue), {}, stats};
     }
-    if (woken_.exchange(false, std::memory_order_acq_rel) && !changed_.load(std::memory_order_acquire)) {
-      return {Kind::woken, nullptr, {}, {}, {}};
-    }
+    if (woken_.exchange(false, std::memory_order_acq_rel)) return {Kind::woken, nullptr, {}, {}, {}};
     // A caller that has tasks in hand is not kept from them by those that need no caller.
     BoundQueue* b = block || ran < kMostAtOnce ? bound_.choose() : nullptr;
     if (b == nullptr) {

@@ -38,3 +38,15 @@ def test_statistics_can_be_read_while_queues_come_and_go() -> None:
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
+
+
+def test_a_wake_up_is_told_even_when_a_change_comes_at_the_same_moment() -> None:
+    worker = Worker(0, None, spin_ns=0)
+    waker = threading.Thread(target=lambda: [worker.unbind("nobody") or worker.wake() for _ in range(20_000)])
+    waker.start()
+    while waker.is_alive():
+        worker.next(block=False)
+    worker.wake()
+    worker.unbind("nobody")
+    kinds = [worker.next(block=False)[0] for _ in range(4)]
+    assert "woken" in kinds
