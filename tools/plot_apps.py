@@ -60,7 +60,7 @@ def _bars(
         hatch = "//" if seen[api] >= len(_SHADES) else None
         axes.bar(places, heights, width * 0.9, label=label, color=COLOURS[api], alpha=shade, hatch=hatch)
         seen[api] += 1
-    axes.set_xticks(range(len(names)), names)
+    axes.set_xticks(range(len(names)), [name.replace("-", "-\n") for name in names])
     axes.set_ylabel("ratio")
     axes.set_ylim(0, min(4.0, 1.15 * max([*ratios.values(), 1.2])))
     axes.legend(fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(1.0, 1.0))
