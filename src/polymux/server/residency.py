@@ -15,10 +15,10 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from polymux.core.errors import Closed
-from polymux.server import accounts
-from polymux.server.accounts import Usage
+from polymux.server import memory_usage
 from polymux.server.health import Health
 from polymux.server.ledger import Ledger
+from polymux.server.memory_usage import Usage
 from polymux.server.placement import (
     HOST,
     Allocator,
@@ -269,7 +269,7 @@ class Residency:
         with self._changed:
             for location in self._ledger.stores:
                 self._ledger.sweep(location, SWEPT_FOR_USAGE)
-            return {location: accounts.usage(store) for location, store in self._ledger.stores.items()}
+            return {location: memory_usage.usage(store) for location, store in self._ledger.stores.items()}
 
     def footprints(self) -> dict[str, dict[int, int]]:
         """Count the data of queues.
@@ -281,7 +281,7 @@ class Residency:
             was used last. Buffers that have never left the host are not known here.
         """
         with self._changed:
-            return accounts.footprints(self._ledger.placements.values())
+            return memory_usage.footprints(self._ledger.placements.values())
 
     # ---- waiting and copying ----
 

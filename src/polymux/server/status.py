@@ -15,8 +15,8 @@ from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
 from polymux.server.accounting import account_name
-from polymux.server.accounts import Usage
 from polymux.server.kernels import Kernel
+from polymux.server.memory_usage import Usage
 from polymux.server.parts import Parts
 from polymux.server.placement import HOST
 from polymux.server.session import Session, TaskQueue
