@@ -10,13 +10,9 @@ All of them keep their constructor's arguments in ``args``, so they survive pick
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import Any
 
 from polymux.core.status import TaskStatus
-
-if TYPE_CHECKING:
-    from polymux.core.decision import Decision
-
 
 _OUTPUT = re.compile(r"output '([^']*)' ")
 _NEEDED = re.compile(r"needs (\d+) bytes")
@@ -120,7 +116,7 @@ class BadDecision(PolymuxError):
         self.decision = decision
         self.problem = problem
         self.story = story
-        self.decisions: tuple[Decision, ...] = ()
+        self.decisions: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.problem}: {self.decision}"]

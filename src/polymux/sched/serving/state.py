@@ -1,0 +1,76 @@
+"""What the engine of requests knows."""
+
+from __future__ import annotations
+
+from polymux.core.errors import InvalidRequest
+from polymux.core.ids import DeviceId
+from polymux.core.serving.model import BatchId, ModelName
+from polymux.core.serving.view import DeviceState, ModelState, RunningBatch, ServingView
+
+
+class ServingState:
+    """The view, and what policies need not see."""
+
+    def __init__(self) -> None:
+        self.view = ServingView()
+        self.batches: dict[BatchId, RunningBatch] = {}
+        self.batches_made = 0
+        self._now = 0
+
+    @property
+    def can_start(self) -> bool:
+        """Whether some device could take a batch now."""
+        return any(device.startable for device in self.view.devices.values())
+
+    def advance(self, now: int) -> int:
+        """Set the time, which never goes back; return it."""
+        self._now = max(self._now, now)
+        return self._now
+
+    def model(self, name: ModelName) -> ModelState:
+        """Find a model.
+
+        Raises
+        ------
+        InvalidRequest
+            If it is not served.
+        """
+        try:
+            return self.view.models[name]
+        except KeyError:
+            known = ", ".join(self.view.models) or "none"
+            raise InvalidRequest(f"model {name!r} is not served; served are: {known}") from None
+
+    def device(self, name: DeviceId) -> DeviceState:
+        """Find a device.
+
+        Raises
+        ------
+        InvalidRequest
+            If there is none of that name.
+        """
+        try:
+            return self.view.devices[name]
+        except KeyError:
+            known = ", ".join(self.view.devices) or "none"
+            raise InvalidRequest(f"device {name!r} is unknown; there are: {known}") from None
+
+
+def find_startable(device: DeviceState) -> tuple[int, ...]:
+    """Shares of a device that a batch could be given now, ascending."""
+    if device.lost is not None:
+        return ()
+    spec = device.spec
+    if not spec.blocks:
+        free = device.free
+        return spec.shares if free == spec.units else tuple(share for share in spec.shares if share <= free)
+    sizes = {len(block) for block in free_blocks(device)}
+    return tuple(share for share in spec.shares if share in sizes)
+
+
+def free_blocks(device: DeviceState) -> list[frozenset[int]]:
+    """Blocks of a device none of whose units is used."""
+    used: set[int] = set()
+    for batch in device.running.values():
+        used |= batch.block or frozenset()
+    return [block for block in device.spec.blocks if not block & used]
