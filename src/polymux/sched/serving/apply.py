@@ -32,7 +32,7 @@ def start(state: ServingState, decision: Start, now: int) -> Dispatch:
     units = decision.units
     if units not in device.startable:
         raise BadDecision(decision, f"{units} units cannot be started there now, only {device.startable}", ())
-    if units not in model.ready.get(device.spec.id):
+    if units not in model.ready.get(device.spec.id, set()):
         raise BadDecision(decision, f"the model is not ready on {units} units there")
     waiting = model.waiting
     count = decision.requests
