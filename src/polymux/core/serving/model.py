@@ -112,9 +112,9 @@ class ServingDevice:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Request:
-    """A request.
+    """A request; nobody changes it. To freeze it would double the time to make one, and there are many.
 
     Parameters
     ----------

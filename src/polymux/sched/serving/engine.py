@@ -46,7 +46,8 @@ class ServingEngine:
         ----------
         event : ServingEvent
         now : int, ns
-            Monotonic time.
+            Monotonic time. Of `RequestsArrived`, a driver that knows the future may give requests that arrive later
+            than this, up to the next event, while no device can take a batch: each is admitted at its own arrival.
 
         Returns
         -------
@@ -65,8 +66,8 @@ class ServingEngine:
         decisions: list[ServingDecision] = []
         try:
             if isinstance(event, RequestsArrived):
-                arrive(state, self._policy, event.requests, decisions, now)
-                if not state.can_start:
+                now = arrive(state, self._policy, event.requests, decisions, now)
+                if not state.view.can_start:
                     return decisions
             else:
                 fold(state, event, decisions, now)

@@ -27,6 +27,9 @@ from polymux.sched.serving.state import ServingState, find_startable
 _DRIFT_GAIN = 0.25
 """How much one batch moves the drift of its model towards what it took."""
 
+_RATE_WINDOW_NS = 500_000_000
+"""Over which the arrivals of a model are counted for its rate."""
+
 
 def arrive(
     state: ServingState,
@@ -34,8 +37,8 @@ def arrive(
     requests: Sequence[Request],
     decisions: list[ServingDecision],
     now: int,
-) -> None:
-    """Let requests wait, or reject them where the policy does not admit them.
+) -> int:
+    """Let requests wait, or reject them where the policy does not admit them; return the time at the last of them.
 
     Raises
     ------
@@ -46,11 +49,16 @@ def arrive(
     models = view.models
     bad: BadDecision | None = None
     for request in requests:
+        if request.arrival_ns > now:
+            now = state.advance(request.arrival_ns)
         model = models.get(request.model)
         if model is None:
             decisions.append(RejectRequest(request, None, f"model {request.model!r} is not served"))
             continue
         model.arrived += 1
+        if now >= model.window_start_ns + _RATE_WINDOW_NS:
+            _measure_rate(model, now)
+        model.window_requests += 1
         try:
             refused = policy.admit(view, request, now)
         except Exception as error:
@@ -66,6 +74,7 @@ def arrive(
         _enqueue(model, request)
     if bad is not None:
         raise bad
+    return now
 
 
 def fold(state: ServingState, event: ServingEvent, decisions: list[ServingDecision], now: int) -> None:
@@ -121,6 +130,13 @@ def _fold_device(state: ServingState, event: ServingDeviceAdded | ServingDeviceL
     device.lost, device.startable = event.reason, ()
     for model in view.models.values():
         model.ready.pop(event.device, None)
+
+
+def _measure_rate(model: ModelState, now: int) -> None:
+    if model.window_requests:
+        rate = model.window_requests * 1e9 / (now - model.window_start_ns)
+        model.rate_per_s = rate if not model.rate_per_s else (model.rate_per_s + rate) / 2
+    model.window_start_ns, model.window_requests = now, 0
 
 
 def _enqueue(model: ModelState, request: Request) -> None:

@@ -17,11 +17,6 @@ class ServingState:
         self.batches_made = 0
         self._now = 0
 
-    @property
-    def can_start(self) -> bool:
-        """Whether some device could take a batch now."""
-        return any(device.startable for device in self.view.devices.values())
-
     def advance(self, now: int) -> int:
         """Set the time, which never goes back; return it."""
         self._now = max(self._now, now)

@@ -1,0 +1,141 @@
+"""What is simulated: a pool of devices, models with their arrivals, and what goes wrong; as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from polymux.core.errors import InvalidRequest
+from polymux.core.ids import DeviceId
+from polymux.core.serving.event import ServingEvent
+from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
+from polymux.sim.serving.arrivals import Arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A model and the requests for it.
+
+    Parameters
+    ----------
+    model : ServedModel
+        As the policy sees it.
+    arrivals : Arrivals
+    items : int
+        Of each request.
+    truth : mapping of str to LatencySurface, optional
+        How long batches really take, by kind of device; None: as the model's surfaces say.
+    ready : mapping of DeviceId to tuple of int, optional
+        The shares on which it can be started from the beginning; None: all of all devices of whose kind there is a
+        surface.
+    """
+
+    model: ServedModel
+    arrivals: Arrivals
+    items: int = 1
+    truth: Mapping[str, LatencySurface] | None = None
+    ready: Mapping[DeviceId, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.items < 1:
+            raise InvalidRequest(f"model {self.model.name}: items is {self.items}; give 1 or more")
+
+    @property
+    def surfaces(self) -> Mapping[str, LatencySurface]:
+        """How long batches really take, by kind of device."""
+        return self.model.surfaces if self.truth is None else self.truth
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """From `start_ns` to `end_ns`, batches of a model that start then take `factor` times as long."""
+
+    model: ModelName
+    start_ns: int
+    end_ns: int
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0 or self.end_ns <= self.start_ns:
+            raise InvalidRequest(
+                f"slow-down of {self.model}: factor {self.factor} from {self.start_ns} to {self.end_ns} ns; give a"
+                " factor above 0 and an end after the start"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Electrical power of a kind of device: `idle_w` always, and up to `busy_w` as its units are used."""
+
+    idle_w: float
+    busy_w: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.idle_w <= self.busy_w:
+            raise InvalidRequest(f"power: idle {self.idle_w} W, busy {self.busy_w} W; give 0 <= idle <= busy")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a simulation except the policy.
+
+    Parameters
+    ----------
+    devices : tuple of ServingDevice
+    loads : tuple of Load
+        Of different models.
+    duration_ns : int
+        Requests arrive from 0 to this.
+    seed : int
+        0 or more; each model has random numbers of its own, so that another model more or less, or another policy,
+        does not change when its requests arrive.
+    warmup_ns : int
+        What arrives before this is not counted, nor is what devices do before.
+    noise : float
+        Coefficient of variation of the times of batches (log-normal, mean 1).
+    slowdowns : tuple of Slowdown
+    events : tuple of (int, ServingEvent)
+        What else happens at which time in ns: a device lost, a model added, changed or removed.
+    prepare_ns : int
+        Time that a `PrepareInstance` takes.
+    drain_ns : int, optional
+        How long what waits at the end may go on; None: twice the longest SLO. Running batches end in any case.
+    power : mapping of str to Power
+        By kind of device; without, no energy is told.
+    keep_spans : bool
+        Whether the outcome lists every batch.
+    """
+
+    devices: tuple[ServingDevice, ...]
+    loads: tuple[Load, ...]
+    duration_ns: int
+    seed: int = 0
+    warmup_ns: int = 0
+    noise: float = 0.0
+    slowdowns: tuple[Slowdown, ...] = ()
+    events: tuple[tuple[int, ServingEvent], ...] = ()
+    prepare_ns: int = 0
+    drain_ns: int | None = None
+    power: Mapping[str, Power] = field(default_factory=dict)
+    keep_spans: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.devices or not self.loads:
+            raise InvalidRequest(
+                f"scenario: {len(self.devices)} devices, {len(self.loads)} models; give at least one of each"
+            )
+        for what, names in (
+            ("device", [device.id for device in self.devices]),
+            ("model", [load.model.name for load in self.loads]),
+        ):
+            if len(set(names)) < len(names):
+                twice = next(name for i, name in enumerate(names) if name in names[:i])
+                raise InvalidRequest(f"scenario: {what} {twice!r} is given twice; name each differently")
+        if not 0 <= self.warmup_ns < self.duration_ns:
+            raise InvalidRequest(
+                f"scenario: warm-up {self.warmup_ns} ns, duration {self.duration_ns} ns; give a duration above 0 and a"
+                " warm-up below it"
+            )
+        for name in ("seed", "noise", "prepare_ns"):
+            if getattr(self, name) < 0:
+                raise InvalidRequest(f"scenario: {name} is {getattr(self, name)}; give 0 or more")

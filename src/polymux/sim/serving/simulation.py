@@ -1,0 +1,265 @@
+"""Plays a scenario out: carries the decisions of the engine of requests out in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from polymux.core.decision import WakeAt
+from polymux.core.errors import BadDecision
+from polymux.core.ids import DeviceId
+from polymux.core.serving.decision import Dispatch, PrepareInstance, RejectRequest, ServingDecision
+from polymux.core.serving.event import (
+    BatchEnded,
+    InstanceFailed,
+    InstanceReady,
+    ModelAdded,
+    RequestsArrived,
+    ServingDeviceAdded,
+    ServingDeviceLost,
+    ServingEvent,
+    ServingTick,
+)
+from polymux.core.serving.model import BatchId, ModelName, Request, RequestId
+from polymux.policy.serving.interface import ServingPolicy
+from polymux.sched.serving.engine import ServingEngine
+from polymux.sim.serving.arrivals import ClosedLoop
+from polymux.sim.serving.batch_time import BatchTimes
+from polymux.sim.serving.outcome import BatchSpan, ServingOutcome
+from polymux.sim.serving.requests import NEVER_NS, RequestStream
+from polymux.sim.serving.scenario import Load, Scenario
+from polymux.sim.serving.tally import Tally
+
+Record = Callable[[ServingEvent, int, Sequence[ServingDecision]], None]
+"""Is told each step of the engine: the event, the time it was given, and what it decided."""
+
+_EVENT, _END, _INSTANCE, _ARRIVAL, _TICK = range(5)
+"""What happens first of what happens at the same time."""
+
+_REFUSED_PAUSE_NS = 1_000_000
+_RAPID_NS = 1_000
+_MOST_RAPID = 10_000
+
+
+def simulate(policy: ServingPolicy, scenario: Scenario, record: Record | None = None) -> ServingOutcome:
+    """Serve the requests of a scenario under a policy.
+
+    Parameters
+    ----------
+    policy : ServingPolicy
+        Fresh: it is used up.
+    scenario : Scenario
+    record : callable, optional
+        Is told each step of the engine.
+
+    Returns
+    -------
+    ServingOutcome
+
+    Raises
+    ------
+    InvalidRequest
+        For a batch of which nothing says how long it takes.
+    BadDecision
+        When the policy raises, decides what must not be carried out, or asks to be woken without end.
+
+    Notes
+    -----
+    Of what happens at the same time, batches end first, then requests arrive, then the policy is woken. While nothing
+    can start, requests that arrive before the next thing that happens are given to the engine together; each is
+    admitted at its own time.
+    """
+    return _Simulation(policy, scenario, record).run()
+
+
+class _Simulation:
+    def __init__(self, policy: ServingPolicy, scenario: Scenario, record: Record | None) -> None:
+        self._engine = ServingEngine(policy)
+        self._view = self._engine.view
+        self._scenario = scenario
+        self._record = record
+        self._tally = Tally(scenario)
+        self._times = BatchTimes(scenario)
+        self._stream = RequestStream(scenario, self._tally)
+        self._agenda: list[tuple[int, int, int, Any]] = []
+        self._order = 0
+        self._now = 0
+        self._running: dict[BatchId, tuple[Dispatch, int]] = {}
+        self._wakes: set[int] = set()
+        self._rapid = 0
+        self._last_tick_ns = -_RAPID_NS
+        self._next_id = self._stream.count
+        self._loops = {
+            load.model.name: (load, load.arrivals, np.random.default_rng([scenario.seed, index, 2]))
+            for index, load in enumerate(scenario.loads)
+            if isinstance(load.arrivals, ClosedLoop)
+        }
+        drain = scenario.drain_ns
+        if drain is None:
+            drain = 2 * max(load.model.slo_ns for load in scenario.loads)
+        self._stop_ns = scenario.duration_ns + drain
+
+    def run(self) -> ServingOutcome:
+        self._set_up()
+        agenda, stream, stop_ns = self._agenda, self._stream, self._stop_ns
+        while True:
+            at, kind = (agenda[0][0], agenda[0][1]) if agenda else (NEVER_NS, 0)
+            limit = at + 1 if kind > _ARRIVAL else at
+            if stream.next_ns < limit:
+                self._arrive(limit)
+                continue
+            if at > stop_ns:
+                break
+            self._now, kind, _, what = heapq.heappop(agenda)
+            self._act(kind, what)
+            if stream.next_ns == NEVER_NS and not self._running and self._is_done():
+                break
+        stalled = not agenda and not self._running
+        for dispatch, start_ns in self._running.values():  # what runs at the end ends
+            self._count(dispatch, start_ns, self._end_of(dispatch.batch))
+        waiting = {name: tuple(state.waiting) for name, state in self._view.models.items()}
+        return self._tally.finish(waiting, stalled=stalled)
+
+    def _set_up(self) -> None:
+        for device in self._scenario.devices:
+            self._handle(ServingDeviceAdded(device))
+        for load in self._scenario.loads:
+            self._handle(ModelAdded(load.model))
+            for device_id, shares in self._ready(load).items():
+                for units in shares:
+                    self._handle(InstanceReady(load.model.name, device_id, units))
+        for at, event in self._scenario.events:
+            self._at(at, _EVENT, event)
+
+    def _ready(self, load: Load) -> dict[DeviceId, tuple[int, ...]]:
+        if load.ready is not None:
+            return dict(load.ready)
+        return {device.id: device.shares for device in self._scenario.devices if device.kind in load.surfaces}
+
+    def _is_done(self) -> bool:
+        """Whether nothing is left to be answered, when no more requests come by themselves."""
+        if any(state.waiting for state in self._view.models.values()):
+            return False
+        return not any(kind in (_EVENT, _ARRIVAL) for _, kind, _, _ in self._agenda)
+
+    def _at(self, at_ns: int, kind: int, what: Any) -> None:
+        self._order += 1
+        heapq.heappush(self._agenda, (at_ns, kind, self._order, what))
+
+    # ---- what happens ----
+
+    def _arrive(self, limit: int) -> None:
+        stream = self._stream
+        self._now = stream.next_ns
+        requests = stream.take(limit, together=not self._view.can_start)
+        self._rapid = 0
+        self._handle(RequestsArrived(requests))
+
+    def _act(self, kind: int, what: Any) -> None:
+        if kind == _TICK:
+            self._wakes.discard(self._now)
+            self._check_rapid()
+            self._handle(ServingTick())
+            return
+        self._rapid = 0
+        if kind == _END:
+            if what in self._running:  # not if its device was lost
+                self._end(what, failed=False)
+        elif kind == _ARRIVAL:
+            self._handle(RequestsArrived(what))
+        else:
+            self._handle(what)
+            if isinstance(what, ServingDeviceLost):
+                for batch in [b for b, (d, _) in self._running.items() if d.device == what.device]:
+                    self._end(batch, failed=True)
+
+    def _end(self, batch: BatchId, *, failed: bool) -> None:
+        dispatch, start_ns = self._running.pop(batch)
+        self._count(dispatch, start_ns, self._now, failed=failed)
+        self._handle(BatchEnded(batch, failed))
+        if dispatch.model in self._loops:
+            self._answer_clients(dispatch.model, len(dispatch.requests))
+
+    def _count(self, dispatch: Dispatch, start_ns: int, end_ns: int, *, failed: bool = False) -> None:
+        requests = dispatch.requests
+        span = BatchSpan(
+            dispatch.batch, dispatch.model, dispatch.device, dispatch.units, dispatch.block, start_ns, end_ns,
+            len(requests), sum([request.items for request in requests]), failed,
+        )  # fmt: skip
+        self._tally.end(span, requests)
+
+    def _end_of(self, batch: BatchId) -> int:
+        return next(at for at, kind, _, what in self._agenda if kind == _END and what == batch)
+
+    def _check_rapid(self) -> None:
+        self._rapid = self._rapid + 1 if self._now - self._last_tick_ns < _RAPID_NS else 0
+        self._last_tick_ns = self._now
+        if self._rapid > _MOST_RAPID:
+            raise BadDecision(
+                WakeAt(self._now), f"the policy was woken {_MOST_RAPID} times in a row and did nothing", ()
+            )
+
+    # ---- closed loop ----
+
+    def _answer_clients(self, model: ModelName, clients: int, not_before_ns: int = 0) -> None:
+        load, loop, rng = self._loops[model]
+        pauses = (
+            rng.exponential(loop.think_ns, clients).astype(np.int64).tolist()
+            if loop.think_ns
+            else [0] * clients
+        )
+        by_time: dict[int, list[Request]] = {}
+        for pause in pauses:
+            at = max(self._now + pause, not_before_ns)
+            if at < self._scenario.duration_ns:
+                self._next_id += 1
+                request = Request(RequestId(self._next_id), model, at, at + load.model.slo_ns, load.items)
+                by_time.setdefault(at, []).append(request)
+                self._tally.offer(model, 1, at >= self._scenario.warmup_ns)
+        for at, requests in by_time.items():
+            self._at(at, _ARRIVAL, requests)
+
+    # ---- decisions ----
+
+    def _handle(self, event: ServingEvent) -> None:
+        decisions = self._engine.handle(event, self._now)
+        if self._record is not None:
+            self._record(event, self._now, decisions)
+        for decision in decisions:
+            if isinstance(decision, Dispatch):
+                self._start(decision)
+            else:
+                self._carry_out(decision)
+
+    def _start(self, dispatch: Dispatch) -> None:
+        items = sum([request.items for request in dispatch.requests])
+        now = self._now
+        took = self._times.take_ns(dispatch.model, dispatch.device, dispatch.units, items, now)
+        self._running[dispatch.batch] = (dispatch, now)
+        self._rapid = 0
+        self._at(now + took, _END, dispatch.batch)
+
+    def _carry_out(self, decision: ServingDecision) -> None:
+        match decision:
+            case RejectRequest():
+                self._tally.refuse(decision.request)
+                if decision.request.model in self._loops:
+                    back_ns = max(decision.retry_at_ns or 0, self._now + _REFUSED_PAUSE_NS)
+                    self._answer_clients(decision.request.model, 1, back_ns)
+            case PrepareInstance():
+                self._at(self._now + self._scenario.prepare_ns, _INSTANCE, self._prepared(decision))
+            case WakeAt():
+                at = max(decision.at_ns, self._now + 1)
+                if at not in self._wakes:
+                    self._wakes.add(at)
+                    self._at(at, _TICK, None)
+
+    def _prepared(self, decision: PrepareInstance) -> InstanceReady | InstanceFailed:
+        model, device_id, units = decision.model, decision.device, decision.units
+        kind = self._view.devices[device_id].spec.kind
+        if self._times.knows(model, kind):
+            return InstanceReady(model, device_id, units)
+        return InstanceFailed(model, device_id, units, f"it does not run on devices of kind {kind!r}")
