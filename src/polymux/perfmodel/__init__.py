@@ -1,4 +1,5 @@
 """Arithmetic on measurements: latency surfaces and what follows from them. Pure.
 
-`surface` holds how long a batch takes over (share, batch).
+`surface` and `flat_knee` hold how long a batch takes over (share, batch); `tables` has models and devices from public
+measurements and data sheets.
 """
