@@ -1,5 +1,5 @@
 """Arithmetic on measurements: latency surfaces and what follows from them. Pure.
 
 `surface` and `flat_knee` hold how long a batch takes over (share, batch); `tables` has models and devices from public
-measurements and data sheets.
+measurements and data sheets. `knee` and `efficacy` find the share and batch at which a model runs well.
 """
