@@ -1,0 +1,20 @@
+"""What was measured of models on devices: a store in one SQLite file.
+
+`records` holds what is stored, `identity` the keys of models and devices, `store` reads and writes. Measuring is
+`polymux.profiling`'s part; planning and serving only read.
+"""
+
+from polymux.profiles.identity import DeviceIdentity, device_key, identify, model_key
+from polymux.profiles.records import Grid, Point, ProfiledModel
+from polymux.profiles.store import ProfileStore
+
+__all__ = [
+    "DeviceIdentity",
+    "Grid",
+    "Point",
+    "ProfileStore",
+    "ProfiledModel",
+    "device_key",
+    "identify",
+    "model_key",
+]
