@@ -1,15 +1,18 @@
 """Served models in virtual time: the engine of requests and its policies, driven by a model of arrivals and devices.
 
 `arrivals` says when requests come, `scenario` what is simulated, `simulation` plays it out, `batch_time` knows how long
-a batch takes, `outcome` says what came of it. The same scenario and seed give the same outcome, to the nanosecond.
+a batch takes, `outcome` says what came of it, `cluster` splits it over pools behind a router. The same scenario and
+seed give the same outcome, to the nanosecond.
 """
 
 from polymux.sim.serving.arrivals import Arrivals, Bursty, ClosedLoop, Counts, Poisson, Timestamps, Uniform
+from polymux.sim.serving.cluster import Pool, simulate_cluster
 from polymux.sim.serving.outcome import BatchSpan, DeviceOutcome, ModelOutcome, ServingOutcome
 from polymux.sim.serving.scenario import Load, Power, Scenario, Slowdown
 from polymux.sim.serving.simulation import simulate
 
 __all__ = [
     "Arrivals", "BatchSpan", "Bursty", "ClosedLoop", "Counts", "DeviceOutcome", "Load", "ModelOutcome", "Poisson",
-    "Power", "Scenario", "ServingOutcome", "Slowdown", "Timestamps", "Uniform", "simulate",
+    "Pool", "Power", "Scenario", "ServingOutcome", "Slowdown", "Timestamps", "Uniform", "simulate",
+    "simulate_cluster",
 ]  # fmt: skip
