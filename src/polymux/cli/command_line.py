@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": "polymux.cli.demo",
     "bench": "polymux.cli.bench",
     "replay": "polymux.cli.replay",
+    "simulate": "polymux.cli.simulate",
 }
 """Name of a command -> its module, which has ``add_parser(subparsers)``; the parser's default `run` does the work."""
 

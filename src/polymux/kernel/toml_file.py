@@ -47,8 +47,8 @@ from polymux.core.implementation import (
 )
 from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
 from polymux.core.opencl_range import OpenCLRange
+from polymux.core.toml_table import TomlTable
 from polymux.kernel.definition import Definition
-from polymux.kernel.toml_table import TomlTable
 
 _KEYS = ("name", "doc", "inputs", "outputs", "scalars", "idempotent", "variadic", "native", "opencl", "onnx")
 

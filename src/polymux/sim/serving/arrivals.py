@@ -29,6 +29,10 @@ class Arrivals(Protocol):
         """All arrivals in ``[0, duration_ns)``, ascending, in ns."""
         ...
 
+    def scaled(self, factor: float) -> Arrivals:
+        """Return the same process at `factor` times its rate; `factor` is more than 0."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
@@ -49,6 +53,10 @@ class Uniform:
     def mean_rate_per_s(self) -> float:
         """Requests per second."""
         return self.rate_per_s
+
+    def scaled(self, factor: float) -> Uniform:
+        """Return the same process at another rate."""
+        return Uniform(self.rate_per_s * factor)
 
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:
         """All arrivals in ``[0, duration_ns)``."""
@@ -80,6 +88,10 @@ class Poisson:
     def mean_rate_per_s(self) -> float:
         """Requests per second in the long run."""
         return self.rate_per_s
+
+    def scaled(self, factor: float) -> Poisson:
+        """Return the same process at another rate."""
+        return Poisson(self.rate_per_s * factor)
 
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:
         """All arrivals in ``[0, duration_ns)``."""
@@ -126,6 +138,10 @@ class Bursty:
         pairs = zip(self.rates_per_s, self.stay_s, strict=True)
         return sum(rate * stay for rate, stay in pairs) / sum(self.stay_s)
 
+    def scaled(self, factor: float) -> Bursty:
+        """Return the same process with other rates in its states."""
+        return Bursty(tuple(rate * factor for rate in self.rates_per_s), self.stay_s)
+
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:
         """All arrivals in ``[0, duration_ns)``; the first state is drawn by the time spent in each."""
         total_s = sum(self.stay_s)
@@ -164,6 +180,10 @@ class Timestamps:
         times = np.asarray(self.times, np.int64)
         return float(len(times) * SECOND_NS / max(1, times[-1]))
 
+    def scaled(self, factor: float) -> Timestamps:
+        """Return the same trace played faster."""
+        return Timestamps((np.asarray(self.times, np.int64) / factor).astype(np.int64))
+
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:  # noqa: ARG002
         """All arrivals in ``[0, duration_ns)``."""
         times = np.asarray(self.times, np.int64)
@@ -197,6 +217,11 @@ class Counts:
     def mean_rate_per_s(self) -> float:
         """Requests per second over the whole trace."""
         return float(sum(self.counts) * SECOND_NS / (len(self.counts) * self.bin_ns))
+
+    def scaled(self, factor: float) -> Counts:
+        """Return a trace whose counts follow the scaled ones, with no request lost or added by rounding in the sum."""
+        sums = np.round(np.cumsum(np.asarray(self.counts, np.float64)) * factor).astype(np.int64)
+        return Counts(tuple(np.diff(sums, prepend=0).tolist()), self.bin_ns)
 
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:
         """All arrivals in ``[0, duration_ns)``."""
@@ -235,6 +260,10 @@ class ClosedLoop:
     def mean_rate_per_s(self) -> float:
         """Not known beforehand: 0."""
         return 0.0
+
+    def scaled(self, factor: float) -> ClosedLoop:
+        """Return a loop with `factor` times the clients, at least one."""
+        return ClosedLoop(max(1, round(self.clients * factor)), self.think_ns)
 
     def times_ns(self, rng: np.random.Generator, duration_ns: int) -> Times:
         """The first request of each client."""

@@ -36,6 +36,9 @@ from polymux.sim.serving.tally import Tally
 Record = Callable[[ServingEvent, int, Sequence[ServingDecision]], None]
 """Is told each step of the engine: the event, the time it was given, and what it decided."""
 
+Progress = Callable[[int], None]
+"""Is told the simulated time in ns."""
+
 _EVENT, _END, _INSTANCE, _ARRIVAL, _TICK = range(5)
 """What happens first of what happens at the same time."""
 
@@ -44,7 +47,12 @@ _RAPID_NS = 1_000
 _MOST_RAPID = 10_000
 
 
-def simulate(policy: ServingPolicy, scenario: Scenario, record: Record | None = None) -> ServingOutcome:
+def simulate(
+    policy: ServingPolicy,
+    scenario: Scenario,
+    record: Record | None = None,
+    progress: Progress | None = None,
+) -> ServingOutcome:
     """Serve the requests of a scenario under a policy.
 
     Parameters
@@ -54,6 +62,8 @@ def simulate(policy: ServingPolicy, scenario: Scenario, record: Record | None = 
     scenario : Scenario
     record : callable, optional
         Is told each step of the engine.
+    progress : callable, optional
+        Is told the simulated time in ns, about a hundred times.
 
     Returns
     -------
@@ -72,7 +82,7 @@ def simulate(policy: ServingPolicy, scenario: Scenario, record: Record | None = 
     can start, requests that arrive before the next thing that happens are given to the engine together; each is
     admitted at its own time.
     """
-    return _Simulation(policy, scenario, record).run()
+    return _Simulation(policy, scenario, record).run(progress)
 
 
 class _Simulation:
@@ -102,10 +112,14 @@ class _Simulation:
             drain = 2 * max(load.model.slo_ns for load in scenario.loads)
         self._stop_ns = scenario.duration_ns + drain
 
-    def run(self) -> ServingOutcome:
+    def run(self, progress: Progress | None) -> ServingOutcome:
         self._set_up()
+        told_ns = 0
         agenda, stream, stop_ns = self._agenda, self._stream, self._stop_ns
         while True:
+            if progress is not None and self._now >= told_ns:
+                progress(self._now)
+                told_ns = self._now + self._scenario.duration_ns // 100
             at, kind = (agenda[0][0], agenda[0][1]) if agenda else (NEVER_NS, 0)
             limit = at + 1 if kind > _ARRIVAL else at
             if stream.next_ns < limit:

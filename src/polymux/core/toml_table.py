@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polymux.core.dtype import DType
 from polymux.core.errors import ConfigError, InvalidRequest
+from polymux.core.nbytes import parse_nbytes
 
 _MISSING = object()
 
@@ -69,6 +71,63 @@ class TomlTable:
             raise self.error(key, value, "give a number")
         return value
 
+    def amount(
+        self, key: str, default: float | None = None, *, low: float = 0.0, high: float = math.inf
+    ) -> float:
+        """A number from `low` to `high`; without a default the key must be there."""
+        value = self._content.get(key, default)
+        if value is None:
+            raise self.error(key, None, f"it is missing; give a number {_range(low, high)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.error(key, value, f"give a number {_range(low, high)}")
+        if math.isinf(value):
+            raise self.error(key, value, f"give a finite number {_range(low, high)}")
+        return float(value)
+
+    def whole(self, key: str, default: int | None = None, *, low: int = 0, high: float = math.inf) -> int:
+        """A whole number from `low` to `high`; without a default the key must be there."""
+        value = self._content.get(key, default)
+        if value is None:
+            raise self.error(key, None, f"it is missing; give a whole number {_range(low, high)}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, value, f"give a whole number {_range(low, high)}")
+        return value
+
+    def nbytes(self, key: str, default: int = 0) -> int:
+        """A number of bytes, or a text with a unit such as ``"512MiB"``."""
+        value = self._content.get(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        try:
+            return parse_nbytes(value if isinstance(value, str) else "")
+        except ValueError:
+            raise self.error(key, value, 'give a number of bytes, or a text such as "512MiB"') from None
+
+    def amounts(self, key: str, *, low: float = 0.0) -> tuple[float, ...]:
+        """Numbers of at least `low`; the key must be there."""
+        values = self._list(key)
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf:
+                raise self.error(key, values, f"{value!r} is not a number {_range(low, math.inf)}")
+        if not values:
+            raise self.error(key, self._content.get(key), "give at least one number: [ ... ]")
+        return tuple(float(value) for value in values)
+
+    def rows(self, key: str, *, low: float = 0.0) -> tuple[tuple[float, ...], ...]:
+        """Rows of numbers of at least `low`; the key must be there."""
+        rows = self._list(key)
+        if not rows or not all(isinstance(row, list) and row for row in rows):
+            raise self.error(key, self._content.get(key), "give rows of numbers: [[1.0, 2.0], [0.5, 0.9]]")
+        within = [TomlTable(self._file, self._place, {f"{key}[{i}]": row}) for i, row in enumerate(rows)]
+        return tuple(table.amounts(f"{key}[{i}]", low=low) for i, table in enumerate(within))
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Strings; none if the key is missing."""
+        values = self._list(key)
+        if not all(isinstance(value, str) for value in values):
+            raise self.error(key, values, 'give texts in quotes: ["a", "b"]')
+        return tuple(values)
+
     def whole_numbers(self, key: str) -> tuple[int, ...]:
         """Integers."""
         values = self._list(key)
@@ -127,3 +186,8 @@ class TomlTable:
             return DType.parse(name)
         except InvalidRequest as error:
             raise self.error(key, name, str(error)) from error
+
+
+def _range(low: float, high: float) -> str:
+    low_text, high_text = (f"{int(x):,}" if float(x).is_integer() else f"{x:g}" for x in (low, high))
+    return f"of {low_text} or more" if math.isinf(high) else f"from {low_text} to {high_text}"

@@ -1,0 +1,5 @@
+"""What devices can do for models, before they do: workloads simulated and planned, reported and drawn.
+
+`workload` reads a workload file (its parts: `workload_devices`, `workload_models`, `workload_arrivals`, `trace_file`),
+`run` simulates it under policies, `report` writes tables and JSON, `gantt` and `perfetto` draw the batches.
+"""

@@ -1,0 +1,122 @@
+"""How long a model of a workload file takes on each kind of device: given in the file, or from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from polymux.core.errors import InvalidRequest
+from polymux.core.serving.model import LatencySurface
+from polymux.core.toml_table import TomlTable
+from polymux.perfmodel import tables
+from polymux.perfmodel.surface import TableSurface
+from polymux.planning.workload_devices import DeviceGroup
+
+NS_PER_MS = 1_000_000
+_KEYS = ("kind", "share", "batch", "latency_ms")
+
+
+def read_surfaces(table: TomlTable, kinds: Mapping[str, DeviceGroup]) -> dict[str, LatencySurface]:
+    """Find a model's surfaces, by kind of device.
+
+    Parameters
+    ----------
+    table : TomlTable
+        The model's: its ``[[model.surface]]`` tables come first, then the tables that come with the package, by
+        ``table`` (the model's name) and ``framework``; ``assume = "flat"`` takes the paper's knee instead of
+        measurements.
+    kinds : mapping of str to DeviceGroup
+        The workload's devices by kind.
+
+    Raises
+    ------
+    ConfigError
+        If something in them cannot be, or there is none for any of the devices.
+    """
+    max_batch = table.whole("max_batch", 0, low=1, high=65_536) if "max_batch" in table else 0
+    surfaces = _read_given(table, kinds, max_batch)
+    problems: dict[str, None] = {}
+    for kind, group in kinds.items():
+        if kind not in surfaces:
+            try:
+                surfaces[kind] = _of_tables(table, group, max_batch)
+            except InvalidRequest as problem:
+                problems[str(problem)] = None
+    if not surfaces:
+        remedy = f"{'; '.join(problems)}; or give the times of its batches as [[model.surface]]"
+        raise table.error("table", table.text("table", table.text("name")), remedy)
+    return surfaces
+
+
+def _read_given(
+    table: TomlTable, kinds: Mapping[str, DeviceGroup], max_batch: int
+) -> dict[str, LatencySurface]:
+    surfaces: dict[str, LatencySurface] = {}
+    for given in table.tables("surface"):
+        given.only(_KEYS)
+        wanted = [given.text("kind")] if "kind" in given else list(kinds)
+        for kind in wanted:
+            if kind not in kinds:
+                raise given.error("kind", kind, f"there is no such device; give one of {', '.join(kinds)}")
+            if kind in surfaces:
+                raise given.error("kind", kind, "there is a surface for this kind already; leave one out")
+            surfaces[kind] = _read_surface(given, kinds[kind], max_batch)
+    return surfaces
+
+
+def _read_surface(table: TomlTable, group: DeviceGroup, max_batch: int) -> TableSurface:
+    shares, batches = table.whole_numbers("share"), table.whole_numbers("batch")
+    for share in shares:
+        if not 1 <= share <= group.units:
+            raise table.error(
+                "share", list(shares), f"{share} is outside 1 to {group.units}, the units of {group.kind}"
+            )
+    rows = table.rows("latency_ms", low=1e-6)
+    times = tuple(tuple(round(time_ms * NS_PER_MS) for time_ms in row) for row in rows)
+    try:
+        return TableSurface(shares, batches, times, max_batch)
+    except InvalidRequest as error:
+        raise table.error("latency_ms", [list(row) for row in rows], str(error)) from error
+
+
+def _of_tables(table: TomlTable, group: DeviceGroup, max_batch: int) -> LatencySurface:
+    """Find a model in the tables that come with the package; `InvalidRequest` when it is not there."""
+    name, framework = table.text("table", table.text("name")), table.text("framework", "")
+    assume = table.text("assume", "measured")
+    if assume not in ("measured", "flat"):
+        raise table.error("assume", assume, "give measured or flat")
+    kind = group.kind
+    if assume == "flat":
+        flat = tables.flat_knee(group.estimate_from or kind, name)
+        flat = type(flat)(flat.knee_units, flat.runtimes_ns, max_batch)
+        return (
+            flat
+            if group.estimate_from is None
+            else type(flat)(
+                flat.knee_units,
+                tuple(
+                    (batch, round(ns * _slower(group.estimate_from, kind))) for batch, ns in flat.runtimes_ns
+                ),
+                max_batch,
+            )
+        )
+    if group.estimate_from is None or name in tables.measured(kind):
+        return tables.surface(kind, name, framework, max_batch)
+    return _scaled(kind, group.estimate_from, name, framework, max_batch)
+
+
+@cache
+def _scaled(kind: str, source: str, name: str, framework: str, max_batch: int) -> TableSurface:
+    known = tables.surface(source, name, framework, max_batch)
+    factor = _slower(source, kind)
+    rows = tuple(tuple(max(1, round(ns * factor)) for ns in row) for row in known.table_ns)
+    return TableSurface(known.units, known.batches, rows, max_batch)
+
+
+def _slower(source: str, kind: str) -> float:
+    """How many times longer a batch takes, at worst: by the peak rate or by the bandwidth of memory."""
+    known, wanted = tables.device(source), tables.device(kind)
+    return max(
+        known.tensor_flops_per_s / wanted.tensor_flops_per_s,
+        known.bandwidth_bytes_per_s / wanted.bandwidth_bytes_per_s,
+    )
