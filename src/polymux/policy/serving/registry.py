@@ -14,6 +14,7 @@ from polymux.policy.serving.interface import ServingPolicy
 
 POLICIES = {
     "unscheduled": "polymux.policy.serving.unscheduled:Unscheduled",
+    "spacetime": "polymux.policy.serving.spacetime.policy:SpaceTime",
 }
 
 GROUP = "polymux.serving_policies"
