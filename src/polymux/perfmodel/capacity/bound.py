@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -69,8 +69,10 @@ def bound(demands: Sequence[Demand], kinds: Sequence[DeviceKind], attainment: fl
     compute = deadlines = memory = 0.0
     for demand in demands:
         able = [kind for kind in kinds if kind.name in demand.surfaces]
-        found = [_request_costs(demand, kind, tables.table(demand, kind)) for kind in able]
-        free, in_time = (min((pair[i] for pair in found), default=np.inf) for i in (0, 1))
+        free, in_time = (
+            min((request_cost(kind, tables.table(demand, kind), within) for kind in able), default=np.inf)
+            for within in (np.inf, demand.slo_ns)
+        )
         compute += _finite(free) * demand.rate_per_s * attainment
         deadlines += _finite(in_time) * demand.rate_per_s * attainment
         per_byte = [kind.cost / kind.memory_nbytes if kind.memory_nbytes else 0.0 for kind in able]
@@ -78,36 +80,12 @@ def bound(demands: Sequence[Demand], kinds: Sequence[DeviceKind], attainment: fl
     return Bound(compute, deadlines, memory)
 
 
-def without(
-    limit: str, demands: Sequence[Demand], kinds: Sequence[DeviceKind]
-) -> tuple[list[Demand], list[DeviceKind]]:
-    """Take one limit away, to see what it costs.
-
-    Parameters
-    ----------
-    limit : str
-        ``deadlines`` (SLOs twice as long), ``memory`` (any number of models on a device), ``bursts`` (arrivals with
-        equal distances) or ``compute`` (twice as fast).
-    """
-    match limit:
-        case "deadlines":
-            return [replace(demand, slo_ns=2 * demand.slo_ns) for demand in demands], list(kinds)
-        case "memory":
-            return list(demands), [replace(kind, memory_nbytes=0) for kind in kinds]
-        case "bursts":
-            return [replace(demand, dispersion=0.0) for demand in demands], list(kinds)
-        case "compute":
-            return [replace(demand, rate_per_s=demand.rate_per_s / 2) for demand in demands], list(kinds)
-    raise AssertionError(f"unreachable: {limit}")
-
-
-def _request_costs(demand: Demand, kind: DeviceKind, latencies_ns: Floats) -> tuple[float, float]:
-    """Cost of a device's second that a request takes at least, without and with its deadline."""
+def request_cost(kind: DeviceKind, latencies_ns: Floats, within_ns: float = np.inf) -> float:
+    """Cost of the part of a device's second that a request takes at least, in batches done within a time."""
     batches = np.arange(1, latencies_ns.shape[1] + 1)
     shares = np.array(kind.shares, np.float64)[:, None]
     costs = shares * latencies_ns / (batches * (kind.units * NS_PER_S)) * kind.cost
-    in_time = np.where(latencies_ns <= demand.slo_ns, costs, np.inf)
-    return float(costs.min()), float(in_time.min())
+    return float(np.where(latencies_ns <= within_ns, costs, np.inf).min())
 
 
 def _finite(value: float) -> float:
