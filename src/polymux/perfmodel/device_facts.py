@@ -30,6 +30,8 @@ class DeviceFacts:
     memory_nbytes : int
     max_watts, idle_watts : float, W
         Board power under full load, and with nothing running.
+    unit_speed : float
+        How many times faster than a V100's one compute unit is, on convolutional networks; 0: not known.
     units : int
         What its shares count in: 100 where they are a percentage.
     shares : tuple of int
@@ -46,6 +48,7 @@ class DeviceFacts:
     memory_nbytes: int
     max_watts: float
     idle_watts: float
+    unit_speed: float = 0.0
     units: int = 100
     shares: tuple[int, ...] = PERCENT_SHARES
     source: str = ""

@@ -1,6 +1,6 @@
 """Models and devices from public tables, which come with the package (`data`).
 
-Nothing is made up here: a device on which a model was not measured has no surface.
+What was measured and what is estimated never mix: `surface` has only the one, `scaled_surface` only the other.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.device_facts import DeviceFacts
 from polymux.perfmodel.flat_knee import FlatKneeSurface
 from polymux.perfmodel.measurement import Measurement
+from polymux.perfmodel.scaling import scale_surface
 from polymux.perfmodel.surface import TableSurface
 
 BATCH_ONE_PART = 0.2
@@ -74,6 +75,7 @@ def devices() -> Mapping[str, DeviceFacts]:
                 memory_nbytes=row["memory_gib"] << 30,
                 max_watts=row["max_watts"],
                 idle_watts=row["idle_watts"],
+                unit_speed=row["unit_speed"],
                 source=row["source"],
             )
             for kind, row in _toml("devices.toml").items()
@@ -212,6 +214,30 @@ def surface(kind: str, name: str, framework: str = "", max_batch: int = 0) -> Ta
     batches = sorted(by_batch)
     columns = [_column(by_batch[batch], units) for batch in batches]
     return TableSurface(tuple(units), tuple(batches), tuple(zip(*columns, strict=True)), max_batch)
+
+
+@cache
+def scaled_surface(kind: str, name: str, framework: str = "", max_batch: int = 0) -> TableSurface:
+    """Estimated latency surface of a model on a kind of device, from its measurements on a V100.
+
+    Parameters
+    ----------
+    kind, name, framework, max_batch
+        As in `surface`, of a model that was measured on a V100.
+
+    Raises
+    ------
+    InvalidRequest
+        If it was not measured on a V100, or with that framework, or there is no such kind of device.
+
+    Notes
+    -----
+    `polymux.perfmodel.scaling` tells the rule and its error.
+    """
+    known, other = device("v100"), device(kind)
+    points = measurements("v100", name, framework)
+    ratio = other.compute_units / known.compute_units
+    return scale_surface(points, other.shares, ratio, other.unit_speed / known.unit_speed, max_batch)
 
 
 @cache
