@@ -1,9 +1,9 @@
 """Estimates a model's latency surface on a kind of device where it was not measured, from one where it was.
 
-The rule: a share of the other device that has as many compute units as a share of the known device takes as long as that
-one, divided by how much faster one of its units is. So 100 % of a T4, which has half the units of a V100, is like 50 % of
-the V100. Where the other device has more units than the known one, the law of `surface_fit` goes on beyond what was
-measured.
+The rule: a share of the other device that has as many compute units as a share of the known device takes as long as
+that one, divided by how much faster one of its units is. So 100 % of a T4, which has half the units of a V100, is like
+50 % of the V100. Where the other device has more units than the known one, the law of `surface_fit` goes on beyond what
+was measured.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def scale_surface(
     Notes
     -----
     Checked against latencies that NVIDIA published for ResNet-50 on V100, T4 and A100: the ratios between the devices
-    come out within 8 % up to batch 16, and within 17 % at 32. It is made for convolutional networks: a large transformer gains much more on an A100, and loses more on a
-    T4, than the number of units tells.
+    come out within 8 % up to batch 16, and within 17 % at 32. It is made for convolutional networks: a large
+    transformer gains much more on an A100, and loses more on a T4, than the number of units tells.
     """
     if not (units_ratio > 0 and unit_speed > 0) or not shares or shares[0] < 1:
         raise InvalidRequest(
