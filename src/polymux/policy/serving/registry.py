@@ -14,6 +14,7 @@ from polymux.policy.serving.interface import ServingPolicy
 
 POLICIES = {
     "unscheduled": "polymux.policy.serving.unscheduled:Unscheduled",
+    "dstack": "polymux.policy.serving.dstack:DStack",
     "spacetime": "polymux.policy.serving.spacetime.policy:SpaceTime",
 }
 

@@ -1,0 +1,181 @@
+"""The first pass of D-STACK: jobs that run each model once within its SLO, planned earliest deadline first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from polymux.core.serving.model import ModelName, ServingDevice
+from polymux.core.serving.view import DeviceState, ModelState, ServingView
+from polymux.policy.serving.operating_point import SECOND_NS, Candidate, Point, expected_end_ns, run_time_ns
+from polymux.policy.serving.timeline import Timeline
+
+_MOST_WINDOWS = 16
+"""Deadline jobs of one model in a session; models with a shorter SLO leave the rest to the second pass."""
+_MOST_JOBS = 64
+"""Jobs that are planned, the most urgent ones."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One run of a model in one of its windows.
+
+    Parameters
+    ----------
+    model : ModelName
+    release_ns, due_ns : int
+        The window.
+    units : int
+    run_ns : int
+    start_ns : int
+        As planned; -1: it cannot be.
+    """
+
+    model: ModelName
+    release_ns: int
+    due_ns: int
+    units: int
+    run_ns: int
+    start_ns: int = -1
+
+
+class DeadlineJobs:
+    """The deadline jobs of one device, of this session and the next."""
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+
+    def add_session(
+        self,
+        models: Iterable[tuple[ModelState, Point]],
+        spec: ServingDevice,
+        begin_ns: int,
+        length_ns: int,
+    ) -> None:
+        """Add the jobs of a session."""
+        for state, point in models:
+            slo_ns = state.model.slo_ns
+            run_ns = run_time_ns(state, spec, point.units, point.batch)
+            for index in range(min(length_ns // slo_ns, _MOST_WINDOWS)):
+                release_ns = begin_ns + index * slo_ns
+                self._jobs.append(Job(state.model.name, release_ns, release_ns + slo_ns, point.units, run_ns))
+        self._jobs.sort(key=lambda job: (job.due_ns, job.release_ns))
+
+    def own(self, model: ModelName, now: int) -> Job | None:
+        """Job of a model in whose window `now` is."""
+        return next(
+            (job for job in self._jobs if job.model == model and job.release_ns <= now < job.due_ns), None
+        )
+
+    def remove(self, job: Job) -> None:
+        """Take a job out that has been started."""
+        self._jobs.remove(job)
+
+    def next_ns(self, now: int) -> int:
+        """When the plan says that something starts, or a job can no longer be done and makes way; far off for none."""
+        times = [job.start_ns for job in self._jobs if job.start_ns > now]
+        times += [job.due_ns - job.run_ns + 1 for job in self._jobs if job.due_ns - job.run_ns >= now]
+        return min(times, default=1 << 62)
+
+    def plan(self, view: ServingView, device: DeviceState, now: int) -> Plan:
+        """Plan the jobs that can still be done; the others are dropped."""
+        self._jobs = [
+            job for job in self._jobs if job.due_ns - job.run_ns >= now and job.model in view.models
+        ]
+        jobs = [job for job in self._jobs if may_have_requests(view.models[job.model], job, now)]
+        timeline = Timeline(device.spec.units, now)
+        last: dict[ModelName, int] = {}
+        for batch in device.running.values():
+            state = view.models.get(batch.model)
+            end_ns = expected_end_ns(batch, state.model.slo_ns if state else 1, now)
+            timeline.add(batch.units, now, end_ns)
+            last[batch.model] = end_ns
+        return Plan(jobs[:_MOST_JOBS], timeline, last, now)
+
+
+class Plan:
+    """Jobs at the earliest times at which they fit, earliest deadline first.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        By their deadlines; their `start_ns` is set.
+    running : Timeline
+        What runs.
+    last : mapping of ModelName to int, ns
+        When the running batch of each model ends.
+    now : int
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], running: Timeline, last: Mapping[ModelName, int], now: int
+    ) -> None:
+        self.jobs = jobs
+        self._now = now
+        self._running = running
+        self._last = last
+        self._planned = running.copy()
+        starts = _place(jobs, self._planned, last, now)
+        self._lost = starts.count(-1)
+        for job, start_ns in zip(jobs, starts, strict=True):
+            job.start_ns = start_ns
+
+    def with_reserved(self, candidate: Candidate, jobs: DeadlineJobs) -> Plan | None:
+        """Plan the same with a batch at the earliest time after now at which no more jobs are lost; None: at none."""
+        for end_ns in self._running.changes():
+            start_ns = self._running.earliest(candidate.units, candidate.run_ns, end_ns)
+            if start_ns != end_ns:
+                continue
+            own = jobs.own(candidate.name, start_ns)
+            others = [job for job in self.jobs if job is not own]
+            running = self._running.copy()
+            running.add(candidate.units, start_ns, start_ns + candidate.run_ns)
+            last = {**self._last, candidate.name: start_ns + candidate.run_ns}
+            plan = Plan(others, running, last, self._now)
+            if plan._lost <= self._lost:
+                return plan
+        return None
+
+    def has_room(self, units: int, run_ns: int, own: Job | None, now: int) -> bool:
+        """Whether something fits now beside everything that is planned, but for the model's own job."""
+        if own is None or own.start_ns < 0:
+            return self._planned.fits(units, now, now + run_ns)
+        self._planned.add(-own.units, own.start_ns, own.start_ns + own.run_ns)
+        fits = self._planned.fits(units, now, now + run_ns)
+        self._planned.add(own.units, own.start_ns, own.start_ns + own.run_ns)
+        return fits
+
+    def still_possible(self, candidate: Candidate, own: Job | None, now: int) -> bool:
+        """Whether no more jobs are lost than before if something starts now, which then is the model's own job."""
+        timeline = self._running.copy()
+        if not timeline.fits(candidate.units, now, now + candidate.run_ns):
+            return False
+        end_ns = now + candidate.run_ns
+        timeline.add(candidate.units, now, end_ns)
+        others = [job for job in self.jobs if job is not own]
+        starts = _place(others, timeline, {**self._last, candidate.name: end_ns}, now)
+        return starts.count(-1) <= self._lost
+
+
+def may_have_requests(state: ModelState, job: Job, now: int) -> bool:
+    """Whether requests wait for a job, or at least one should come in time for it."""
+    if state.waiting:
+        return True
+    rate = max(state.rate_per_s, state.model.rate_per_s)
+    return rate * (job.due_ns - job.run_ns - now) >= SECOND_NS
+
+
+def _place(jobs: Sequence[Job], timeline: Timeline, last: Mapping[ModelName, int], now: int) -> list[int]:
+    """Put jobs on a timeline, one after the other; where each starts, -1 where it does not fit."""
+    starts = []
+    ends = dict(last)
+    for job in jobs:
+        from_ns = max(job.release_ns, now, ends.get(job.model, now))
+        start_ns = timeline.earliest(job.units, job.run_ns, from_ns, job.due_ns)
+        if start_ns is None:
+            starts.append(-1)
+            continue
+        starts.append(start_ns)
+        ends[job.model] = start_ns + job.run_ns
+        timeline.add(job.units, start_ns, ends[job.model])
+    return starts

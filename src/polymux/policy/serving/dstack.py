@@ -1,0 +1,177 @@
+"""D-STACK: models side by side, each at its knee and at least once within its SLO, what is left divided fairly."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Self
+
+from polymux.core.decision import WakeAt
+from polymux.core.ids import DeviceId
+from polymux.core.serving.decision import PolicyDecision, RejectRequest, Start
+from polymux.core.serving.event import (
+    BatchEnded,
+    RequestCancelled,
+    RequestsArrived,
+    ServingEvent,
+    ServingTick,
+)
+from polymux.core.serving.model import ModelName, Request
+from polymux.core.serving.view import DeviceState, ModelState, ServingView
+from polymux.policy.serving.deadline_jobs import DeadlineJobs, Plan
+from polymux.policy.serving.operating_point import Candidate, OperatingPoints
+
+SESSIONS = 10
+"""How many past sessions count for who had least device time."""
+DEADLINES = "deadlines"
+_MOST_PLANS = 8
+"""Candidates for which the deadline jobs are planned anew in one decision."""
+_NEVER_NS = 1 << 62
+
+
+class DStack:
+    """D-STACK: models side by side at their knees, each once within its SLO, then the one with least device time.
+
+    Options: ``MODEL:UNITS@BATCH,...`` sets operating points; ``deadlines`` leaves the second, fair pass out.
+
+    Notes
+    -----
+    A session is as long as the longest SLO. In it every model that has requests is to run once in each of its SLOs:
+    the first pass plans these deadline jobs of this session and the next, earliest deadline first, each at the
+    earliest time at which it fits beside what runs and what is planned. The second pass starts whatever fits now,
+    least device time over the last ten sessions (relative to the weight) first, unless a deadline job could then no
+    longer be planned; a start within the window of the model's own deadline job is that job. A model that cannot start
+    and lags behind all that could, by more than half of its own batch (so that the batch brings them closer), has the
+    earliest possible time reserved, or small shares would fill every gap before a large one fits. Both passes are done
+    again whenever something can start. Nothing is refused and nothing interrupted.
+
+    References
+    ----------
+    Dhakal, Kulkarni, Ramakrishnan, "D-STACK: High Throughput DNN Inference by Effective Multiplexing and
+    Spatio-Temporal Scheduling of GPUs".
+    """
+
+    def __init__(self, points: OperatingPoints | None = None, *, fair: bool = True) -> None:
+        self._points = points or OperatingPoints()
+        self._fair = fair
+        self._jobs: dict[DeviceId, DeadlineJobs] = {}
+        self._session_ns = 0
+        self._session_end_ns = 0
+        self._past: deque[tuple[int, dict[ModelName, int]]] = deque(maxlen=SESSIONS)
+        self._seen: set[ModelName] = set()
+        self._wake_ns = 0
+
+    @classmethod
+    def make(cls, option: str) -> Self:
+        """Make the policy."""
+        if option == DEADLINES:
+            return cls(fair=False)
+        return cls(OperatingPoints.parse("dstack", option))
+
+    def admit(self, view: ServingView, request: Request, now: int) -> RejectRequest | None:  # noqa: ARG002
+        """Admit everything."""
+        return None
+
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
+        """Start what the two passes choose."""
+        if isinstance(event, RequestsArrived):
+            if now < self._wake_ns and self._seen.issuperset({request.model for request in event.requests}):
+                return []
+        elif not isinstance(event, BatchEnded | ServingTick | RequestCancelled):
+            self._session_ns = 0  # other models or devices: plan from the beginning
+        if now >= self._session_end_ns or not self._session_ns:
+            self._begin_session(view, now)
+        for device in view.devices.values():
+            start = self._choose(view, device, now) if device.startable else None
+            if start is not None:
+                self._seen = set()
+                return [start]
+        return self._settle(view, event, now)
+
+    def _settle(self, view: ServingView, event: ServingEvent, now: int) -> list[PolicyDecision]:
+        """Nothing starts now: say when to look again, if nothing happens before."""
+        decisions: list[PolicyDecision] = []
+        if not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
+            decisions += self._points.preparations(view, event)
+        self._seen = {name for name, state in view.models.items() if state.waiting}
+        self._wake_ns = _NEVER_NS
+        if self._seen and view.can_start:
+            times = [self._session_end_ns, *(jobs.next_ns(now) for jobs in self._jobs.values())]
+            self._wake_ns = max(now + 1, min(times))
+            decisions.append(WakeAt(self._wake_ns, "a deadline job or the next session"))
+        return decisions
+
+    # ---- sessions ----
+
+    def _begin_session(self, view: ServingView, now: int) -> None:
+        """Begin the session that `now` is in, and plan the jobs of the next one too."""
+        length = max((state.model.slo_ns for state in view.models.values()), default=1)
+        follows = length == self._session_ns and now < self._session_end_ns + length
+        begin = self._session_end_ns if follows else now
+        if not self._past or now - self._past[-1][0] >= length:
+            self._past.append((now, {name: state.device_ns for name, state in view.models.items()}))
+        if not follows:
+            self._jobs = {device: DeadlineJobs() for device in view.devices}
+            self._add_jobs(view, begin, length)
+        self._session_ns, self._session_end_ns = length, begin + length
+        self._add_jobs(view, self._session_end_ns, length)
+
+    def _add_jobs(self, view: ServingView, begin_ns: int, length_ns: int) -> None:
+        for device_id, jobs in self._jobs.items():
+            spec = view.devices[device_id].spec
+            points = ((state, self._points.usable(state, spec)) for state in view.models.values())
+            jobs.add_session([(state, point) for state, point in points if point], spec, begin_ns, length_ns)
+
+    # ---- the two passes ----
+
+    def _choose(self, view: ServingView, device: DeviceState, now: int) -> Start | None:
+        candidates = self._points.candidates(view, device)
+        if not any(candidate.startable for candidate in candidates):
+            return None
+        jobs = self._jobs[device.spec.id]
+        plan = jobs.plan(view, device, now)
+        if self._fair:
+            chosen = self._fair_pass(candidates, jobs, plan, now)
+        else:
+            due = [job.model for job in plan.jobs if 0 <= job.start_ns <= now]
+            waiting = [candidate for candidate in candidates if candidate.startable and candidate.name in due]
+            chosen = min(waiting, key=lambda candidate: due.index(candidate.name), default=None)
+        return None if chosen is None else self._start(chosen, jobs, device, now)
+
+    def _fair_pass(
+        self, candidates: list[Candidate], jobs: DeadlineJobs, plan: Plan, now: int
+    ) -> Candidate | None:
+        ranked = sorted((self._rank(candidate), index) for index, candidate in enumerate(candidates))
+        least = min(used for (_, used), index in ranked if candidates[index].startable)
+        plans, reserved = 0, False
+        for (_, used), index in ranked:
+            candidate = candidates[index]
+            if candidate.startable:
+                own = jobs.own(candidate.name, now)
+                if plan.has_room(candidate.units, candidate.run_ns, own, now):
+                    return candidate
+                if plans < _MOST_PLANS and plan.still_possible(candidate, own, now):
+                    return candidate
+                plans += 1
+            half_ns = candidate.run_ns / 2 / candidate.state.model.weight
+            if not reserved and used + half_ns < least:
+                with_it = plan.with_reserved(candidate, jobs)
+                plan, reserved = with_it or plan, with_it is not None
+        return None
+
+    def _start(self, candidate: Candidate, jobs: DeadlineJobs, device: DeviceState, now: int) -> Start:
+        name = candidate.name
+        own = jobs.own(name, now)
+        if own is not None:
+            jobs.remove(own)
+        reason = "fair pass: least device time" if own is None else "its deadline job"
+        return Start(name, device.spec.id, candidate.units, candidate.requests, reason)
+
+    def _rank(self, candidate: Candidate) -> tuple[int, float]:
+        state = candidate.state
+        return -state.model.priority, self._used_ns(state) / state.model.weight
+
+    def _used_ns(self, state: ModelState) -> int:
+        """Device time of a model in the sessions that count; what runs counts whole."""
+        running = sum(batch.expected_ns for batch in state.running.values())
+        return state.device_ns + running - self._past[0][1].get(state.model.name, 0)

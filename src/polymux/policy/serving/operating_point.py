@@ -1,0 +1,290 @@
+"""On how many units a model runs, and with which batch: D-STACK's operating point, and what a policy may start now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from polymux.core.errors import InvalidRequest
+from polymux.core.ids import DeviceId
+from polymux.core.serving.decision import PrepareInstance
+from polymux.core.serving.event import InstanceFailed, ServingEvent
+from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
+from polymux.core.serving.view import DeviceState, ModelState, RunningBatch, ServingView
+
+SECOND_NS = 1_000_000_000
+UNKNOWN_PERCENT = 30
+"""Share of a device for a model without a surface."""
+_MOST_BATCHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A share and a batch.
+
+    Parameters
+    ----------
+    units : int
+    batch : int
+        Most items.
+    """
+
+    units: int
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A batch that waits to be started.
+
+    Parameters
+    ----------
+    state : ModelState
+    units, requests, items : int
+    run_ns : int
+        How long it should take, at least 1.
+    startable : bool
+        Whether its share is free now.
+    """
+
+    state: ModelState
+    units: int
+    requests: int
+    items: int
+    run_ns: int
+    startable: bool
+
+    @property
+    def name(self) -> ModelName:
+        """Of the model."""
+        return self.state.model.name
+
+
+class OperatingPoints:
+    """The operating point of each model on each device: given by the operator, or else found on the surface.
+
+    Parameters
+    ----------
+    given : dict of str to (int, int)
+        Units and batch by model; a batch of 0 is chosen here.
+    """
+
+    def __init__(self, given: dict[str, tuple[int, int]] | None = None) -> None:
+        self._given = given or {}
+        self._known: dict[tuple[ModelName, DeviceId], tuple[ServedModel, Point]] = {}
+        self._asked: set[tuple[ModelName, DeviceId, int]] = set()
+        self._failed: set[tuple[ModelName, DeviceId, int]] = set()
+
+    @classmethod
+    def parse(cls, policy: str, option: str) -> Self:
+        """Read ``MODEL:UNITS`` or ``MODEL:UNITS@BATCH``, with commas between; empty: nothing is given.
+
+        Raises
+        ------
+        InvalidRequest
+            For anything else.
+        """
+        given: dict[str, tuple[int, int]] = {}
+        for part in option.split(",") if option else ():
+            name, _, point = part.rpartition(":")
+            units, _, batch = point.partition("@")
+            numbers = (units, batch or "0")
+            if not name or not all(number.isdecimal() for number in numbers) or int(units) < 1:
+                raise InvalidRequest(
+                    f"policy {policy!r}: {part!r} is no operating point; give MODEL:UNITS or MODEL:UNITS@BATCH,"
+                    " with commas between"
+                )
+            given[name] = (int(units), int(batch or 0))
+        return cls(given)
+
+    def wanted(self, state: ModelState, spec: ServingDevice) -> Point:
+        """Where a model should run, whether or not it is ready there.
+
+        Raises
+        ------
+        InvalidRequest
+            If the operator gave a share that the device does not offer.
+        """
+        key = (state.model.name, spec.id)
+        known = self._known.get(key)
+        if known is None or known[0] is not state.model:
+            known = self._known[key] = (state.model, self._find(state, spec))
+        return known[1]
+
+    def usable(self, state: ModelState, spec: ServingDevice) -> Point | None:
+        """Where a model can run now: `wanted`, or the nearest share on which it is ready; None: on no share."""
+        wanted = self.wanted(state, spec)
+        ready = state.ready.get(spec.id)
+        if not ready:
+            return None
+        if wanted.units in ready:
+            return wanted
+        units = min(ready, key=lambda share: (abs(share - wanted.units), share))
+        return Point(units, wanted.batch)
+
+    def candidates(self, view: ServingView, device: DeviceState) -> list[Candidate]:
+        """Batches that wait for a device, one for each model: a model has at most one at a time on a device."""
+        found = []
+        device_id = device.spec.id
+        for state in view.models.values():
+            if not state.waiting or (
+                state.running and any(batch.device == device_id for batch in state.running.values())
+            ):
+                continue
+            point = self.usable(state, device.spec)
+            if point is not None:
+                requests, items = take(state, point.batch)
+                run_ns = run_time_ns(state, device.spec, point.units, items)
+                startable = point.units in device.startable
+                found.append(Candidate(state, point.units, requests, items, run_ns, startable))
+        return found
+
+    def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
+        """Ask for the shares that models want and are not ready on; each once, and again another after a failure."""
+        if isinstance(event, InstanceFailed):
+            self._failed.add((event.model, event.device, event.units))
+        for name, state in view.models.items():
+            for device_id, device in view.devices.items():
+                if device.lost is not None:
+                    continue
+                units = self._preparable(state, device.spec)
+                ready = state.ready.get(device_id, ())
+                if units is None or units in ready or (name, device_id, units) in self._asked:
+                    continue
+                self._asked.add((name, device_id, units))
+                yield PrepareInstance(name, device_id, units, "the share of its operating point")
+
+    def _preparable(self, state: ModelState, spec: ServingDevice) -> int | None:
+        wanted = self.wanted(state, spec).units
+        near = sorted(spec.shares, key=lambda share: (abs(share - wanted), share))
+        possible = (share for share in near if (state.model.name, spec.id, share) not in self._failed)
+        share = next(possible, None)
+        if share != wanted and state.ready.get(spec.id):
+            return None
+        return share
+
+    def _find(self, state: ModelState, spec: ServingDevice) -> Point:
+        given = self._given.get(state.model.name)
+        if given is None:
+            return optimum(state, spec)
+        units, batch = given
+        if units not in spec.shares:
+            raise InvalidRequest(
+                f"model {state.model.name}: {units} units were given for it, but device {spec.id} offers"
+                f" {', '.join(map(str, spec.shares))}"
+            )
+        most = state.max_batch(spec)
+        return Point(units, min(batch, most) if batch else adaptive_batch(state, spec, units))
+
+
+def optimum(state: ModelState, spec: ServingDevice) -> Point:
+    """Find the operating point of a model on its latency surface.
+
+    The share p and batch b that serve most requests per unit and time, b / (f(p, b) p), and of those that serve as many
+    (within 0.1 %) the fastest: where the surface is flat beyond a knee, that is the knee. Both under f(p, b) + C <=
+    SLO, C being the time to collect the batch where the rate is known, and f(p, b) <= SLO / 2, so that a request that
+    just missed a batch makes the next. Where nothing keeps the half, the whole SLO counts, and where nothing keeps that
+    either, the fastest share and the largest batch. Batches of at most half the largest that keeps the limit are left
+    out: the smallest shares with small batches serve many requests per unit, but too few in all. A model without a
+    surface gets 30 % of the device.
+
+    Notes
+    -----
+    D-STACK maximises the efficacy b / (f^2 p) instead. At the knees of a flat surface both agree. On measured surfaces
+    the square puts batches of 16 on 50 to 90 % of a V100, where no two models fit side by side; this rule finds 30, 30,
+    40 and 50 % for MobileNet, AlexNet, ResNet-50 and VGG-19 with the paper's SLOs, where the paper has 20 to 50 %.
+
+    References
+    ----------
+    D-STACK, equations 9 to 12; section on models without a profile.
+    """
+    surface = state.model.surfaces.get(spec.kind)
+    if surface is None:
+        wanted = UNKNOWN_PERCENT * spec.units / 100
+        share = min(spec.shares, key=lambda share: (abs(share - wanted), share))
+        return Point(share, state.max_batch(spec))
+    slo_ns, rate = state.model.slo_ns, state.model.rate_per_s
+    for part in (2, 1):
+        feasible: list[tuple[float, int, Point]] = []
+        for batch in batch_sizes(surface.max_batch):
+            collect_ns = (batch - 1) * SECOND_NS / rate if rate else 0.0
+            limit_ns = min(slo_ns / part, slo_ns - collect_ns)
+            for share in spec.shares:
+                time_ns = surface.latency_ns(share, batch)
+                if time_ns <= limit_ns:
+                    feasible.append((batch / (time_ns * share), time_ns, Point(share, batch)))
+        if feasible:
+            largest = max(point.batch for _, _, point in feasible)
+            large = [choice for choice in feasible if 2 * choice[2].batch > largest]
+            most = max(served for served, _, _ in large)
+            good = [(time_ns, point) for served, time_ns, point in large if served >= 0.999 * most]
+            return min(good, key=lambda choice: (choice[0], choice[1].units))[1]
+    batch = surface.max_batch
+    return Point(min(spec.shares, key=lambda share: (surface.latency_ns(share, batch), share)), batch)
+
+
+def adaptive_batch(state: ModelState, spec: ServingDevice, units: int) -> int:
+    """Largest batch that takes at most half the SLO on a share; or else at most the SLO; or else the largest.
+
+    Half, because a request may have to wait for the batch before its own.
+
+    References
+    ----------
+    Clipper (NSDI 2017) and Nexus (SOSP 2019): adaptive batching under an SLO.
+    """
+    surface = state.model.surfaces.get(spec.kind)
+    most = state.max_batch(spec)
+    if surface is None:
+        return most
+    for limit_ns in (state.model.slo_ns // 2, state.model.slo_ns):
+        if surface.latency_ns(units, 1) <= limit_ns:
+            low, high = 1, most
+            while low < high:
+                middle = (low + high + 1) // 2
+                if surface.latency_ns(units, middle) <= limit_ns:
+                    low = middle
+                else:
+                    high = middle - 1
+            return low
+    return most
+
+
+def take(state: ModelState, most_items: int) -> tuple[int, int]:
+    """Count the first waiting requests that make a batch of at most so many items; at least one.
+
+    Returns
+    -------
+    requests, items : int
+    """
+    waiting = state.waiting
+    if state.waiting_items == len(waiting):
+        count = max(1, min(len(waiting), most_items))
+        return count, count
+    requests = items = 0
+    for request in waiting:
+        if requests and items + request.items > most_items:
+            break
+        requests, items = requests + 1, items + request.items
+    return requests, items
+
+
+def run_time_ns(state: ModelState, spec: ServingDevice, units: int, items: int) -> int:
+    """How long a batch should take, at least 1 ns; half the SLO where nothing is known."""
+    return max(1, state.expected_ns(spec, units, items) or state.model.slo_ns // 2)
+
+
+def expected_end_ns(batch: RunningBatch, slo_ns: int, now: int) -> int:
+    """When a running batch should end, always after now; one that is late takes a tenth of its time more."""
+    expected_ns = batch.expected_ns or slo_ns // 2
+    end_ns = batch.start_ns + expected_ns
+    if end_ns < now:
+        return now + max(1, expected_ns // 10)
+    return max(end_ns, now + 1)
+
+
+def batch_sizes(most: int) -> Sequence[int]:
+    """Batch sizes worth a look, up to `most`: each, or in steps where there are very many."""
+    if most <= _MOST_BATCHES:
+        return range(1, most + 1)
+    return sorted({1, *(most * step // _MOST_BATCHES for step in range(1, _MOST_BATCHES + 1))})

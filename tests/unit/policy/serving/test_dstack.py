@@ -1,0 +1,55 @@
+"""D-STACK: what follows from the paper's rules, and what a scheduler must not do."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.unit.policy.serving.backlog import ALEXNET, CONVNETS, MOBILENET, RESNET50, VGG19, held, run
+
+RELAXED = (
+    ("mobilenet", 20, 10.0, 50), ("alexnet", 30, 8.0, 50), ("resnet50", 40, 28.0, 100), VGG19,
+)  # fmt: skip
+
+
+def test_the_first_pass_runs_every_model_exactly_once_within_its_slo():
+    outcome = run("dstack=deadlines", (ALEXNET, RESNET50, VGG19))
+    assert held(outcome) == pytest.approx({"alexnet": 0.32, "resnet50": 0.56, "vgg19": 0.55}, rel=0.03)
+    starts = [span.start_ns for span in outcome.spans if span.model == "resnet50"]
+    windows = [start // 50_000_000 for start in starts]
+    assert windows == list(range(windows[0], windows[0] + len(windows)))
+
+
+def test_both_passes_use_what_the_facts_say():
+    outcome = run("dstack", (ALEXNET, RESNET50, VGG19))
+    assert outcome.utilisation == pytest.approx(0.79, rel=0.03)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_least_device_time_comes_to_the_optimum_of_the_linear_programme(noise):
+    convnets = run("dstack", CONVNETS, noise=noise)
+    assert held(convnets) == pytest.approx({"a": 2 / 3, "b": 2 / 3, "c": 2 / 3}, rel=0.03)
+    four = held(run("dstack", RELAXED, seconds=10, noise=noise))
+    assert four == pytest.approx(dict.fromkeys(four, 2 / 3), rel=0.05 if noise else 0.03)
+
+
+@pytest.mark.parametrize("models", [(ALEXNET, RESNET50, VGG19), (MOBILENET, ALEXNET, RESNET50, VGG19)])
+def test_every_model_runs_in_each_of_its_windows_while_the_rest_is_divided(models):
+    outcome = run("dstack", models, seconds=10)
+    for name, _, _, slo in models:
+        starts = sorted(span.start_ns for span in outcome.spans if span.model == name)
+        gaps = [later - earlier for earlier, later in pairwise(starts)]
+        assert max(gaps) < 2 * slo * 1_000_000
+
+
+def test_the_first_pass_alone_never_places_the_case_in_which_earliest_fit_fails():
+    tight = (("mobilenet", 25, 10.0, 25), ALEXNET, RESNET50, VGG19)
+    assert held(run("dstack=deadlines", tight))["vgg19"] == 0
+    assert held(run("dstack", tight))["vgg19"] > 0.5
+
+
+def test_a_pool_of_devices_is_used_whole():
+    one = run("dstack", CONVNETS)
+    four = run("dstack", CONVNETS, devices=4)
+    assert four.throughput_per_s == pytest.approx(4 * one.throughput_per_s, rel=0.02)
