@@ -104,7 +104,7 @@ POLYMUX_API void polymux_close(polymux_client* client);
 
 typedef struct polymux_queue_options {
   const char* name;       /* NULL: a number */
-  const char* device;     /* pin to this device, e.g. "cpu:0"; NULL: the server decides */
+  const char* device;     /* pin to this device or stream, e.g. "cpu:0", "cpu:0/1"; NULL: the server decides */
   int32_t priority;       /* higher runs first */
   uint32_t capacity;      /* tasks in flight, a power of two, 16 to 65536; 0: 1024 */
   int32_t on_full;        /* POLYMUX_WAIT or POLYMUX_RAISE */

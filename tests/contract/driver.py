@@ -18,7 +18,7 @@ from polymux.core.decision import (
     WakeAt,
     Weigh,
 )
-from polymux.core.device_spec import DeviceSpec, StreamSpec
+from polymux.core.device_spec import DeviceSpec, Share, StreamSpec
 from polymux.core.event import (
     MAX_WEIGHT,
     DeviceAdded,
@@ -54,21 +54,26 @@ CAPACITY_NBYTES = 1 << 30
 """Memory of every device here."""
 
 
-def added(device: str, streams: int = 1) -> DeviceAdded:
-    """Make the event that a device with some streams is there."""
+def added(device: str, streams: int = 1, *parts: tuple[int, ...]) -> DeviceAdded:
+    """Make the event that a device with some streams is there, and with others that are a part of these."""
     name = DeviceId(device)
     api = device.partition(":")[0]
-    spec = DeviceSpec(name, api, f"a {api} device", CAPACITY_NBYTES, "host", 4, streams, (api,))
-    return DeviceAdded(spec, tuple(StreamSpec(stream_id(name, i), name) for i in range(streams)))
+    shares = (*[Share()] * streams, *map(Share, parts)) if parts else ()
+    count = streams + len(parts)
+    spec = DeviceSpec(name, api, f"a {api} device", CAPACITY_NBYTES, "host", 4, count, (api,), shares=shares)
+    return DeviceAdded(
+        spec, tuple(StreamSpec(stream_id(name, i), name, spec.share_of(i)) for i in range(count))
+    )
 
 
 def opened(
     queue: str, pinned: str | None = None, priority: int = 0, weight: int = 100, memory_nbytes: int = 0
 ) -> QueueOpened:
-    """Make the event that a queue was opened."""
+    """Make the event that a queue was opened, `pinned` to a device or a stream."""
     session = SessionId(int(queue.partition(".")[0]))
-    pin = None if pinned is None else DeviceId(pinned)
-    return QueueOpened(QueueId(queue), session, f"app{session}", priority, pin, weight, memory_nbytes)
+    pin = None if pinned is None else DeviceId(pinned.partition("/")[0])
+    stream = StreamId(pinned) if pinned is not None and "/" in pinned else None
+    return QueueOpened(QueueId(queue), session, f"app{session}", priority, pin, weight, memory_nbytes, stream)
 
 
 class Driver:
@@ -90,6 +95,10 @@ class Driver:
         What queues asked for when they were opened.
     streams : dict
         Streams of devices that work, with their device.
+    parts : set
+        Those of them that are a part of another one.
+    pins : dict
+        Streams to which open queues are pinned.
     asked : dict
         Migration requests without an answer, with queue and device.
     preparing : dict
@@ -108,6 +117,8 @@ class Driver:
         self.closing: set[QueueId] = set()
         self.failing: set[QueueId] = set()
         self.streams: dict[StreamId, DeviceId] = {}
+        self.parts: set[StreamId] = set()
+        self.pins: dict[QueueId, StreamId] = {}
         self.asked: dict[int, tuple[QueueId, DeviceId]] = {}
         self.needed_nbytes: dict[QueueId, int] = {}
         self.preparing: dict[QueueId, DeviceId] = {}
@@ -151,11 +162,16 @@ class Driver:
         match event:
             case DeviceAdded():
                 self.streams |= {stream.id: stream.device for stream in event.streams}
+                self.parts |= {stream.id for stream in event.streams if stream.share.units is not None}
             case DeviceLost():
                 self.streams = {s: device for s, device in self.streams.items() if device != event.device}
+                self.parts &= self.streams.keys()
                 self.preparing = {q: device for q, device in self.preparing.items() if device != event.device}
             case QueueOpened():
                 self.open[event.queue] = event.pinned
+                self.pins.pop(event.queue, None)
+                if event.pinned_stream is not None:
+                    self.pins[event.queue] = event.pinned_stream
                 self.needed_nbytes[event.queue] = event.memory_nbytes
                 self._last.pop(event.queue, None)
             case QueueClosed():
@@ -220,12 +236,18 @@ class Driver:
         assert self.open[decision.queue] in (None, self.streams[decision.stream]), (
             f"pinned elsewhere: {decision}"
         )
+        assert decision.stream in self._allowed(decision.queue), f"not for this queue: {decision}"
         assert 1 <= decision.weight <= MAX_WEIGHT
         self.bound[decision.queue] = decision.stream
         device = self.streams[decision.stream]
         self.migrations += self._last.get(decision.queue, device) != device
         self._last[decision.queue] = device
         self.failing.discard(decision.queue)
+
+    def _allowed(self, queue: QueueId) -> list[StreamId]:
+        """List the streams that work on which a queue may run, as far as a pin to a stream counts."""
+        pin = self.pins.get(queue)
+        return [s for s in self.streams if (s not in self.parts if pin is None else s == pin)]
 
     def _check_answers(self, event: Event, decisions: list[Decision]) -> None:
         if isinstance(event, HeldHead) and self.held_at is not None and event.queue in self.open:
@@ -241,9 +263,10 @@ class Driver:
     def _check_nothing_forgotten(self) -> None:
         """Every open queue is bound, or can be bound nowhere and fails its tasks; lost devices keep none."""
         for queue, pinned in self.open.items():
-            usable = [s for s, device in self.streams.items() if pinned in (None, device)]
+            usable = [s for s in self._allowed(queue) if pinned in (None, self.streams[s])]
             if queue not in self.bound:
-                usable = usable if self.needed_nbytes[queue] <= CAPACITY_NBYTES else []
+                fits = queue in self.pins or self.needed_nbytes[queue] <= CAPACITY_NBYTES
+                usable = usable if fits else []
                 assert not usable, f"{queue} is bound nowhere though {usable} work"
                 assert queue in self.failing, f"{queue} hangs: bound nowhere, its tasks do not fail"
         for queue, stream in self.bound.items():
@@ -252,7 +275,7 @@ class Driver:
 
     def _check_snapshot(self) -> None:
         snapshot = self.engine.snapshot()
-        assert set(snapshot.streams) == set(self.streams)
+        assert set(snapshot.streams) == set(self.streams) - self.parts
         assert {q for q, v in snapshot.queues.items() if v.state is not QueueState.CLOSING} <= set(self.open)
         assert not snapshot.waiting
         for queue, view in snapshot.queues.items():

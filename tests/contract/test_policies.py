@@ -45,6 +45,10 @@ device_loads = st.builds(DeviceLoad, st.integers(0, 1 << 30), rates, rates)
 loads = st.builds(StreamLoad, st.integers(0, 2000), st.integers(0, 10**9), st.integers(0, 8))
 
 
+def _stream(of: tuple[str, int]) -> str:
+    return f"{of[0]}/{of[1]}"
+
+
 class AnyOrderOfEvents(RuleBasedStateMachine):
     """Applications, threads and devices that do what they like; the `Driver` checks every decision."""
 
@@ -59,11 +63,13 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
         self.driver.send(event, after_ns)
         assert write_step(read_step(line[-1])) == line[-1]
 
-    @rule(device=devices, streams=st.integers(1, 3))
-    def add_device(self, device: str, streams: int) -> None:
+    @rule(
+        device=devices, streams=st.integers(1, 3), parts=st.sampled_from([[], [(0,)], [(0, 1), (2, 3), (2,)]])
+    )
+    def add_device(self, device: str, streams: int, parts: list[tuple[int, ...]]) -> None:
         if device in self.lost:
             self.lost.remove(device)
-            self.send(added(device, streams))
+            self.send(added(device, streams, *parts))
 
     @rule(device=devices)
     def lose_device(self, device: str) -> None:
@@ -73,7 +79,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
 
     @rule(
         queue=queues,
-        pinned=st.none() | st.none() | devices,
+        pinned=st.none() | st.none() | devices | st.tuples(devices, st.integers(0, 3)).map(_stream),
         priority=st.integers(-1, 1),
         weight=st.integers(1, 10_000),
         memory_nbytes=st.sampled_from([0, 0, 1 << 20, 1 << 29, 1 << 40]),

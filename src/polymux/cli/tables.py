@@ -42,8 +42,7 @@ def streams_table(state: State, before: State | None = None) -> Table:
         for stream in device["streams"]:
             busy, rate = _stream_rates(state, stream, before, earlier)
             queues = ", ".join(stream["queues"]) or "-"
-            units = device["units"] if stream["units"] is None else len(stream["units"])
-            made.add_row(stream["id"], str(units), queues, busy, count(stream["tasks"]), rate)
+            made.add_row(stream["id"], str(len(stream["units"])), queues, busy, count(stream["tasks"]), rate)
     return made
 
 

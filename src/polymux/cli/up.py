@@ -32,9 +32,10 @@ Devices:
   cpu                          all cores, on shared memory (no copies)
   cpu:0-1,streams=2            these cores, with memory of their own
   cpu,shares=3+1               two streams, on three cores and on one
+  cpu,shares=nested            streams on all cores, each half, each quarter, ...; for queues pinned to them
   opencl, opencl:0             every OpenCL device, or one of them
   simulated=FILE.toml          a device that a file describes
-Options follow with commas: streams=N, shares=whole|split|N+N, memory=host|own, memory_nbytes=512MiB.
+Options follow with commas: streams=N, shares=whole|split|nested|N+N, memory=host|own, memory_nbytes=512MiB.
 
 What is given here goes before what the configuration file says:
   socket = "/run/polymux.sock"          devices = ["cpu", "opencl:0"]

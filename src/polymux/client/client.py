@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import weakref
@@ -77,6 +78,7 @@ class Client(CoreClient):
         *,
         priority: int = 0,
         device: str | None = None,
+        stream: str | None = None,
         capacity: int = 1024,
         on_full: OnFull = "wait",
         memory_nbytes: int = 0,
@@ -86,13 +88,15 @@ class Client(CoreClient):
         Raises
         ------
         InvalidRequest
-            For a device that the server does not have, or a capacity that is no power of two from 16 to 65536.
+            For a device or stream that the server does not have, or a capacity that is no power of two from 16 to
+            65536.
         """
         return Queue(
             self,
             name,
             priority=priority,
             device=device,
+            stream=stream,
             capacity=capacity,
             on_full=on_full,
             memory_nbytes=memory_nbytes,
@@ -160,6 +164,20 @@ class Client(CoreClient):
         """Take back a kernel that this application has registered."""
         self.request("unregister", {"name": name})
         self._specs.pop(name, None)
+
+    def status(self) -> dict[str, Any]:
+        """Describe the server now: devices and their streams, applications, queues, accounts.
+
+        Returns
+        -------
+        dict
+            What ``polymux status --json`` prints. Each of ``["devices"]`` lists its ``["streams"]`` with their ``id``
+            (for ``queue(stream=...)``), their ``units`` by number, and whether they are ``pinned_only``: a part of
+            another stream, which gets no queue that is not pinned to it.
+        """
+        reply, _ = self.request("status")
+        state: dict[str, Any] = json.loads(reply["json"])
+        return state
 
     def request(
         self, verb: str, fields: Mapping[str, str] | None = None, fds: Sequence[int] = ()

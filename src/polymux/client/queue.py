@@ -32,6 +32,8 @@ class Queue(CoreQueue):
         Higher runs first among the queues of one stream.
     device : str, optional
         Pin to this device ("cpu:0"); by default the server decides, and may move the queue while it runs.
+    stream : str, optional
+        Pin to this stream ("cpu:0/1") of a device, and so to the compute units that it has; `Client.status` lists them.
     capacity : int
         Tasks in flight at most; a power of two from 16 to 65536.
     on_full : {"wait", "raise"}
@@ -47,6 +49,7 @@ class Queue(CoreQueue):
         *,
         priority: int = 0,
         device: str | None = None,
+        stream: str | None = None,
         capacity: int = 1024,
         on_full: OnFull = "wait",
         memory_nbytes: int = 0,
@@ -57,8 +60,19 @@ class Queue(CoreQueue):
             raise InvalidRequest(
                 f"memory_nbytes={memory_nbytes!r:.40}: give a number of bytes, 0 if it is not known"
             )
+        if stream is not None and ("/" not in stream or device not in (None, stream.rpartition("/")[0])):
+            raise InvalidRequest(
+                f"stream={stream!r:.40} with device={device!r:.40}: give a stream such as 'cpu:0/1', alone or with its"
+                " own device"
+            )
         super().__init__(
-            client, name or "", priority, device or "", capacity, on_full == "raise", int(memory_nbytes)
+            client,
+            name or "",
+            priority,
+            stream or device or "",
+            capacity,
+            on_full == "raise",
+            int(memory_nbytes),
         )
         self.client = client
 

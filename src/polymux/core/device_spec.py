@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,6 +78,29 @@ class StreamSpec:
     id: StreamId
     device: DeviceId
     share: Share = Share()
+
+
+def nested_streams(streams: Sequence[StreamSpec], units: int) -> frozenset[StreamId]:
+    """Find the streams that use a part of what another stream of the same device uses.
+
+    Parameters
+    ----------
+    streams : sequence of StreamSpec
+        All streams of one device.
+    units : int
+        Compute units of the device.
+
+    Returns
+    -------
+    frozenset of StreamId
+        They take only queues that are pinned to them: two streams that want the same units are in each other's way,
+        which whoever pins queues has to avoid.
+    """
+    used = {
+        stream.id: frozenset(range(units) if stream.share.units is None else stream.share.units)
+        for stream in streams
+    }
+    return frozenset(stream for stream, own in used.items() if any(own < other for other in used.values()))
 
 
 @dataclass(frozen=True, slots=True)

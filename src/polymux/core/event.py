@@ -49,6 +49,8 @@ class QueueOpened:
         The session's claim on device time relative to others, 1 to 10,000; 100 is normal.
     memory_nbytes : int
         How many bytes of data its tasks use, as the client expects; 0: not said.
+    pinned_stream : StreamId, optional
+        The only stream on which its tasks may run, one of `pinned`.
     """
 
     queue: QueueId
@@ -58,6 +60,7 @@ class QueueOpened:
     pinned: DeviceId | None = None
     weight: int = NORMAL_WEIGHT
     memory_nbytes: int = 0
+    pinned_stream: StreamId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class DeviceView(NamedTuple):
     ----------
     spec : DeviceSpec
     streams : tuple of StreamId
+        Without those that are a part of another one.
     lost : str, optional
         Why it no longer works; None: it works.
     load : DeviceLoad
@@ -96,8 +97,8 @@ class QueueView(NamedTuple):
 
     Parameters
     ----------
-    id, session, application, priority, pinned, weight, memory_nbytes
-        As in `QueueOpened`.
+    id, session, application, priority, pinned, weight, memory_nbytes, pinned_stream
+        As in `QueueOpened`. The engine itself binds a queue that is pinned to a stream.
     state : QueueState
     stream : StreamId, optional
         Where it is bound (also while PREPARING, REVOKING and CLOSING), or was until now (HELD).
@@ -142,6 +143,7 @@ class QueueView(NamedTuple):
     bound_weight: int = NORMAL_WEIGHT
     bound_ns: int = 0
     barred: Mapping[DeviceId, int] = NOT_BARRED
+    pinned_stream: StreamId | None = None
 
     @property
     def drained(self) -> bool:
@@ -162,7 +164,8 @@ class Snapshot:
     devices : mapping
         Every device ever added, in that order; the lost ones too.
     streams : mapping
-        The streams of devices that work, by rank.
+        The streams of devices that work, by rank. Those that are a part of another one are left out: only queues that
+        are pinned to them get there, and these are bound by the engine.
     queues : mapping
         Every open or closing queue, in the order of opening.
     waiting : tuple of QueueId

@@ -205,7 +205,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     cores = _cores(request, allowed) if request.target else allowed
     memory = _memory(request)
     host_nbytes = host_memory_nbytes()
-    streams = request.streams(min(2, len(cores)))
+    streams = request.streams(min(2, len(cores)), len(cores))
     spec = DeviceSpec(
         id=DeviceId(f"cpu:{surroundings.next_index}"),
         api="cpu",

@@ -184,7 +184,7 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int, context: An
         details.append(f"it does not know this processor and was told to compile for {name}")
     kinds = cl.device_partition_property
     units = int(handle.max_compute_units)
-    streams = request.streams(2)
+    streams = request.streams(2, units)
     spec = DeviceSpec(
         id=DeviceId(f"opencl:{index}"),
         api="opencl",

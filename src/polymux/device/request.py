@@ -6,6 +6,7 @@
     cpu:0-1                              these cores, with memory of its own
     cpu:0-1,4,streams=2,memory=host      more cores; options follow as NAME=VALUE
     cpu,shares=3+1                       a stream on three cores and one on the fourth
+    cpu,shares=nested                    a stream on all cores, one on each half, each quarter, ..., each core
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list
     opencl:0,launch_ahead=1              each task ends before its stream starts the next one
@@ -74,14 +75,26 @@ class DeviceRequest:
                 remedy = f"{self.api} devices have no option {name!r}; they have {', '.join(sorted(known))}"
                 raise self.error(f"{name}={value}", remedy)
 
-    def streams(self, default: int) -> int:
+    def streams(self, default: int, units: int) -> int:
         """Option ``streams``: number of accelerator threads.
+
+        Parameters
+        ----------
+        default : int
+            Where neither ``streams`` nor ``shares`` says it.
+        units : int
+            Compute units of the device.
 
         Raises
         ------
         ConfigError
         """
         text = self.options.get("streams")
+        if self.options.get("shares") == "nested":
+            if text is not None:
+                remedy = "shares=nested makes a stream for each part of the device; leave streams=N out"
+                raise self.error(f"streams={text}", remedy)
+            return len(nested_shares(units))
         if text is None:
             return len(self._unit_counts() or range(default))
         if not text.isdecimal() or not 1 <= int(text) <= MAX_STREAMS:
@@ -91,8 +104,8 @@ class DeviceRequest:
     def shares(self, units: int, streams: int) -> tuple[Share, ...]:
         """Option ``shares``: how the streams divide the device's units, in their order.
 
-        ``whole`` (every stream uses all units), ``split`` (each an equal part), or the number of units of each
-        stream: ``4+2+2``.
+        ``whole`` (every stream uses all units), ``split`` (each an equal part), the number of units of each stream:
+        ``4+2+2``, or ``nested`` (`nested_shares`).
 
         Parameters
         ----------
@@ -113,6 +126,8 @@ class DeviceRequest:
         """
         counts = self._unit_counts()
         text = self.options.get("shares", "whole")
+        if text == "nested":
+            return nested_shares(units)
         if text == "split":
             if streams > units:
                 remedy = (
@@ -147,11 +162,11 @@ class DeviceRequest:
     def _unit_counts(self) -> list[int] | None:
         """Read the numbers of units in option ``shares``; None when it has none."""
         text = self.options.get("shares", "whole")
-        if text in ("whole", "split"):
+        if text in ("whole", "split", "nested"):
             return None
         parts = [part.strip() for part in text.split("+")]
         if not all(part.isdecimal() and int(part) > 0 for part in parts) or len(parts) > MAX_STREAMS:
-            remedy = "give whole, split, or the number of units of each stream, such as 2+1+1"
+            remedy = "give whole, split, nested, or the number of units of each stream, such as 2+1+1"
             raise self.error(f"shares={text}", remedy)
         return [int(part) for part in parts]
 
@@ -169,6 +184,36 @@ class DeviceRequest:
             return parse_nbytes(text)
         except ValueError as problem:
             raise self.error(f"memory_nbytes={text}", str(problem)) from None
+
+
+def nested_shares(units: int) -> tuple[Share, ...]:
+    """Halve a device again and again: the parts of the binary tree of its units, level by level.
+
+    Parameters
+    ----------
+    units : int
+        Compute units of the device.
+
+    Returns
+    -------
+    tuple of Share
+        The whole device, its halves, their halves and so on down to single units, each part once; the first of two
+        halves has the odd unit. Two parts of one level have no unit in common. Levels that would make more than
+        `MAX_STREAMS` parts together are left out.
+    """
+    level = [tuple(range(units))]
+    found = list(level)
+    while True:
+        halves = [half for part in level if len(part) > 1 for half in _halves(part)]
+        if not halves or len(found) + len(halves) > MAX_STREAMS:
+            return tuple(Share(part) for part in found)
+        found += halves
+        level = halves
+
+
+def _halves(part: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    middle = (len(part) + 1) // 2
+    return part[:middle], part[middle:]
 
 
 def parse_request(text: str, source: str = "--device") -> DeviceRequest:

@@ -304,7 +304,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     if not request.file:
         raise request.error(request.text, "name the file that describes the device: simulated=FILE.toml")
     model = read_model(request.file)
-    streams = request.streams(model.streams)
+    streams = request.streams(model.streams, model.units)
     spec = DeviceSpec(
         id=DeviceId(f"simulated:{surroundings.next_index}"),
         api="simulated",

@@ -94,7 +94,7 @@ class Elastic(Rebalancing):
         owner = {stream: priority for priority, streams in claims.items() for stream in streams}
         for view in sorted(self._active(snapshot), key=lambda view: (view.priority, view.id)):
             claimed = [snapshot.streams[stream] for stream in sorted(claims.get(view.priority, ()))]
-            mine = loads[view.priority]
+            mine = loads.get(view.priority, {})
             able = [stream for stream in claimed if self.may_move(snapshot, view, stream, now)]
             target = emptiest(able, mine)
             if target is None or view.stream is None:
@@ -144,7 +144,7 @@ class Elastic(Rebalancing):
         by_priority: dict[int, list[QueueView]] = {}
         for queue in self.activities.queues:
             view = snapshot.queues.get(queue)
-            if view is not None:
+            if view is not None and view.pinned_stream is None:
                 by_priority.setdefault(view.priority, []).append(view)
         free = lanes(snapshot)
         claims: dict[int, frozenset[StreamId]] = {}

@@ -45,6 +45,6 @@ class Policy(Protocol):
         Notes
         -----
         A queue's ``pinned`` and ``target`` bind the policy, and so does ``barred``: the engine raises `BadDecision`
-        otherwise.
+        otherwise. Queues that are pinned to a stream never wait: the engine binds them, and they stay where they are.
         """
         ...

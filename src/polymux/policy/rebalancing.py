@@ -94,6 +94,7 @@ class Rebalancing(MemoryAware):
         return (
             queue.state is QueueState.BOUND
             and queue.home is None
+            and queue.pinned_stream is None
             and queue.stream != stream.id
             and now - queue.bound_ns >= RESIDENCE_NS
             and self.able(snapshot, queue, stream.device, now)

@@ -14,9 +14,10 @@ from polymux.core.decision import (
     Stay,
     Weigh,
 )
-from polymux.core.event import DeviceWished, Event
+from polymux.core.event import DeviceWished, Event, HeldHead, KernelMissing
 from polymux.core.ids import DeviceId, QueueId
 from polymux.core.snapshot import QueueState, QueueView
+from polymux.core.status import TaskStatus
 from polymux.sched.fold import answer
 from polymux.sched.state import State
 
@@ -50,6 +51,39 @@ def apply(state: State, event: Event, decision: Decision, now: int) -> list[Deci
     return [decision]
 
 
+def place_pinned(state: State, event: Event, now: int) -> list[Decision]:
+    """Do what leaves nothing to decide: queues that are pinned to a stream run there, or not at all."""
+    waiting = [state.queues[name] for name in state.waiting]
+    decisions = [_place_pinned(state, queue) for queue in waiting if queue.pinned_stream is not None]
+    asking = state.queues.get(event.queue) if isinstance(event, HeldHead) else None
+    if asking is not None and asking.pinned_stream is not None and asking.state is QueueState.HELD:
+        decisions.append(_answer_pinned(event, asking))
+    return [made for decision in decisions for made in apply(state, event, decision, now)]
+
+
+def _place_pinned(state: State, queue: QueueView) -> Decision:
+    stream = queue.pinned_stream
+    assert stream is not None
+    if state.stream(stream) is not None:
+        return Bind(queue.id, stream, f"it is pinned to {stream}", queue.weight)
+    message = (
+        f"the queue is pinned to stream {stream}, which does not work; devices: {state.view().describe_devices()}."
+        " Open a queue without a pin, or pinned to a stream that works"
+    )
+    return FailAll(queue.id, TaskStatus.NO_DEVICE, message, reason=f"{stream} does not work")
+
+
+def _answer_pinned(event: Event, queue: QueueView) -> Decision:
+    if not isinstance(event, KernelMissing) or queue.device in event.devices:
+        return Stay(queue.id, reason=f"it is pinned to {queue.pinned_stream}")
+    others = f"for {', '.join(event.devices)}" if event.devices else "for no device here"
+    message = (
+        f"kernel {event.kernel!r} has no implementation for {queue.device}, to stream {queue.pinned_stream} of which"
+        f" the queue is pinned; it has one {others}. Submit it to a queue without a pin, or register an implementation"
+    )
+    return FailHead(queue.id, TaskStatus.NO_DEVICE, message, reason="its stream lacks the head's kernel")
+
+
 def bind_back(state: State, event: Event, queue: QueueId, reason: str, now: int) -> list[Decision]:
     """Bind a queue whose head was held to the stream that let go of it."""
     view = state.queues[queue]
@@ -60,7 +94,9 @@ def bind_back(state: State, event: Event, queue: QueueId, reason: str, now: int)
 def _bind(state: State, event: Event, decision: Bind, now: int) -> list[Decision]:
     queue = state.queues[decision.queue]
     stream, held = decision.stream, queue.state is QueueState.HELD
-    device = state.streams[stream].device
+    view = state.stream(stream)
+    assert view is not None
+    device = view.device
     home, returned_ns, stays_ns = (
         _home(event, queue, device, now) if held else _home_when_placed(queue, device, now)
     )

@@ -79,7 +79,8 @@ def _problem(state: State, event: Event, decision: Decision, now: int) -> str | 
         case Bind():
             return _weight_problem(decision.weight) or _bind_problem(state, queue, decision, held)
         case Reject():
-            return None if queue.id == state.opened else "this event opened no such queue"
+            fresh = queue.id == state.opened and queue.state is QueueState.WAITING
+            return None if fresh else "this event opened no such queue that waits"
         case Stay() | FailHead():
             return _held_head_problem(decision, held)
         case FailAll():
@@ -105,18 +106,25 @@ def _bound_queue_problem(
         return f"the queue is {queue.state.value}, not bound"
     if isinstance(decision, Weigh):
         return _weight_problem(decision.weight)
+    if queue.pinned_stream is not None:
+        return f"the queue is pinned to stream {queue.pinned_stream}"
     return _migrate_problem(state, queue, decision, now) if isinstance(decision, Migrate) else None
 
 
 def _bind_problem(state: State, queue: QueueView, decision: Bind, held: HeldHead | None) -> str | None:
     if held is None and queue.state is not QueueState.WAITING:
         return f"the queue is {queue.state.value}" + (f" at {queue.stream}" if queue.stream else "")
-    stream = state.streams.get(decision.stream)
+    stream = state.stream(decision.stream)
     if stream is None:
         return f"no such stream works; there are {', '.join(state.streams) or 'none'}"
     if queue.target is not None and stream.device != queue.target:
         return f"the queue is moving to {queue.target}"
-    return _held_problem(queue, stream.device, held) or _pin_problem(queue, stream.device)
+    problem = _held_problem(queue, stream.device, held) or _pin_problem(queue, stream.device)
+    if problem is None and queue.pinned_stream not in (None, stream.id):
+        return f"the queue is pinned to stream {queue.pinned_stream}"
+    if problem is None and stream.id in state.parts and queue.pinned_stream is None:
+        return f"{stream.id} is a part of another stream and takes only queues that are pinned to it"
+    return problem
 
 
 def _held_problem(queue: QueueView, device: DeviceId, held: HeldHead | None) -> str | None:

@@ -11,7 +11,7 @@ from polymux.core.ids import QueueId
 from polymux.core.snapshot import QueueView, Snapshot
 from polymux.core.status import TaskStatus
 from polymux.policy.interface import Policy
-from polymux.sched.apply import apply, bind_back
+from polymux.sched.apply import apply, bind_back, place_pinned
 from polymux.sched.check import check, held_queue
 from polymux.sched.fold import fold
 from polymux.sched.state import State
@@ -45,6 +45,9 @@ class Engine:
     go of. A thread lets go of a queue with a `QueueReleased`, or with a held head (`KernelMissing`, `HomePossible`,
     `DeviceWished`): of a BOUND queue the policy is asked where it goes, which the same call answers with a `Bind`;
     of one that moves or ends anyway it counts as the `QueueReleased`.
+
+    A queue that is pinned to a stream leaves nothing to decide: the engine binds it there, answers its held heads and
+    strands it while that stream does not work, without asking the policy.
 
     Between a `Bind` and the queue's release the engine makes no other `Bind` for it, so two accelerator threads never
     drain one ring. Not thread-safe, no clock: `now` is the driver's. Cost per event does not depend on the number of
@@ -89,6 +92,7 @@ class Engine:
         if queue is not None:
             state.remember(queue, now, event)
         decisions = fold(state, event, now)
+        decisions += place_pinned(state, event, now)
         if state.opened is not None:
             state.remember(state.opened, now, event)
         try:

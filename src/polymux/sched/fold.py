@@ -218,6 +218,10 @@ def _device_problem(state: State, device: DeviceId) -> str | None:
 
 def _pin_problem(state: State, event: QueueOpened) -> str | None:
     problem = None if event.pinned is None else _device_problem(state, event.pinned)
+    if problem is None and event.pinned_stream is not None:
+        stream = state.stream(event.pinned_stream)
+        if stream is None or stream.device != event.pinned:
+            problem = f"{event.pinned_stream!r} is no stream of {event.pinned!r}"
     if problem is None:
         return None
     return f"the queue cannot be pinned: {problem}. Pin it to one that works, or to none"
@@ -230,7 +234,8 @@ def _migrate_problem(state: State, event: MigrateRequested, queue: QueueView | N
         names = ", ".join(some[:SOME]) + (", ..." if len(some) > SOME else "")
         return f"queue {event.queue!r} is not open; open queues: {names or 'none'}"
     if queue.pinned not in (None, event.device):
-        return f"queue {queue.id} is pinned to {queue.pinned}; only a queue without a pin can move"
+        where = queue.pinned_stream or queue.pinned
+        return f"queue {queue.id} is pinned to {where}; only a queue without a pin can move"
     problem = _device_problem(state, event.device)
     if problem is None and not queue.fits(state.devices[event.device].spec):
         has_nbytes = state.devices[event.device].spec.memory_nbytes

@@ -7,7 +7,7 @@ from dataclasses import fields
 from types import MappingProxyType
 
 from polymux.core.decision import Decision
-from polymux.core.device_spec import StreamSpec
+from polymux.core.device_spec import StreamSpec, nested_streams
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import DeviceAdded, Event, LoadReported, QueueLoad, QueueOpened
 from polymux.core.ids import DeviceId, QueueId, StreamId
@@ -24,6 +24,8 @@ class State:
     ----------
     devices, streams, queues, loads : dict
         As in `Snapshot`.
+    parts : dict
+        The streams that are a part of another one, which policies do not see.
     waiting : dict
         The queues for which a stream is wanted; only its order of keys counts.
     turns : int
@@ -43,6 +45,7 @@ class State:
     def __init__(self) -> None:
         self.devices: dict[DeviceId, DeviceView] = {}
         self.streams: dict[StreamId, StreamView] = {}
+        self.parts: dict[StreamId, StreamView] = {}
         self.queues: dict[QueueId, QueueView] = {}
         self.waiting: dict[QueueId, None] = {}
         self.turns = 0
@@ -93,11 +96,14 @@ class State:
             raise InvalidRequest(
                 f"device {device!r} comes with the streams {ids}; give one or more of its own"
             )
-        taken = [stream for stream in ids if stream in self.streams]
+        taken = [stream for stream in ids if self.stream(stream) is not None]
         if taken:
             raise InvalidRequest(f"device {device!r} comes with {taken}, which are streams of another device")
-        self.devices[device] = DeviceView(event.spec, tuple(ids))
-        self._rank_streams(event.streams)
+        hidden = nested_streams(event.streams, event.spec.units)
+        self.parts.update({stream: StreamView(stream, device, 0) for stream in ids if stream in hidden})
+        seen = tuple(stream for stream in event.streams if stream.id not in hidden)
+        self.devices[device] = DeviceView(event.spec, tuple(stream.id for stream in seen))
+        self._rank_streams(seen)
 
     def lose_device(self, device: DeviceId, reason: str) -> None:
         """Remove a device's streams and remember why it is lost."""
@@ -105,6 +111,11 @@ class State:
         self.devices[device] = view._replace(lost=reason)
         for stream in view.streams:
             del self.streams[stream]
+        self.parts = {stream: part for stream, part in self.parts.items() if part.device != device}
+
+    def stream(self, stream: StreamId) -> StreamView | None:
+        """Find a stream of a device that works, a part of another one or not."""
+        return self.streams.get(stream) or self.parts.get(stream)
 
     def report_loads(self, event: LoadReported) -> None:
         """Enter a load report; streams and queues that it leaves out were idle."""
@@ -133,6 +144,7 @@ class State:
             event.pinned,
             weight=event.weight,
             memory_nbytes=event.memory_nbytes,
+            pinned_stream=event.pinned_stream,
         )
         self.queues[queue.id] = queue
         self.waiting[queue.id] = None
@@ -157,9 +169,10 @@ class State:
 
     def occupy(self, stream: StreamId, queue: QueueView, anew: bool = True) -> None:
         """Count one more queue on `stream`, whose turn this was if the queue was placed `anew`."""
-        view = self.streams[stream]
+        views = self._with(stream)
+        view = views[stream]
         self.turns += anew
-        self.streams[stream] = view._replace(
+        views[stream] = view._replace(
             queues=view.queues + 1,
             turn=self.turns if anew else view.turn,
             memory_nbytes=view.memory_nbytes + queue.memory_nbytes,
@@ -167,9 +180,10 @@ class State:
 
     def vacate(self, stream: StreamId, queue: QueueView) -> None:
         """Count one queue less on `stream`."""
-        view = self.streams[stream]
+        views = self._with(stream)
+        view = views[stream]
         nbytes = view.memory_nbytes - queue.memory_nbytes
-        self.streams[stream] = view._replace(queues=view.queues - 1, memory_nbytes=nbytes)
+        views[stream] = view._replace(queues=view.queues - 1, memory_nbytes=nbytes)
 
     def remember(self, queue: QueueId, now: int, what: Event | Decision) -> None:
         """Add to a queue's story, if there is such a queue."""
@@ -180,6 +194,9 @@ class State:
     def story(self, queue: QueueId) -> tuple[str, ...]:
         """Tell what happened to a queue, oldest first."""
         return tuple(f"{now} ns: {_words(what)}" for now, what in self._stories.get(queue, ()))
+
+    def _with(self, stream: StreamId) -> dict[StreamId, StreamView]:
+        return self.parts if stream in self.parts else self.streams
 
     def _rank_streams(self, added: tuple[StreamSpec, ...]) -> None:
         """Order all streams: the first of every device, then the second of every device, and so on."""

@@ -8,7 +8,7 @@ from time import monotonic_ns
 
 from polymux.core.errors import InvalidRequest, ProtocolMismatch
 from polymux.core.event import MAX_WEIGHT, NORMAL_WEIGHT
-from polymux.core.ids import DeviceId, SessionId
+from polymux.core.ids import DeviceId, SessionId, StreamId
 from polymux.segment import LAYOUT_VERSION, PROTOCOL_VERSION, Segment, SegmentError
 from polymux.server.connection import Peer
 from polymux.server.kernels import SessionKernels
@@ -68,12 +68,7 @@ class _ClientOperations:
     def queue_open(self, request: Request) -> None:
         """Open a queue whose ring lies in the session's segment."""
         session = request.session
-        pinned = request.text("device", "")
-        known = [device.id for device in self._parts.machine.devices]
-        if pinned and pinned not in known:
-            raise InvalidRequest(
-                f"device {pinned!r} does not exist; the server has {', '.join(known) or 'none'}"
-            )
+        device, stream = self._pin(request.text("device", ""))
         priority = request.number("priority", -(2**31), 2**31 - 1, 0)
         memory_nbytes = request.number("memory_nbytes", 0, MAX_OFFSET, 0)
         name = request.text("name", "", limit=128)
@@ -90,9 +85,10 @@ class _ClientOperations:
             index,
             name or queue_id,
             priority,
-            DeviceId(pinned) if pinned else None,
+            device,
             monotonic_ns(),
             memory_nbytes,
+            stream,
         )
         session.queues[index] = task_queue
 
@@ -138,6 +134,19 @@ class _ClientOperations:
             request.answer()
 
         self._parts.later(request, wait)
+
+    def _pin(self, text: str) -> tuple[DeviceId | None, StreamId | None]:
+        """Read where a queue has to run: a device, a stream of one, or nowhere in particular."""
+        if not text:
+            return None, None
+        if "/" in text:
+            return self._parts.accelerator(text).device.id, StreamId(text)
+        known = [device.id for device in self._parts.machine.devices]
+        if text not in known:
+            raise InvalidRequest(
+                f"device {text!r} does not exist; the server has {', '.join(known) or 'none'}"
+            )
+        return DeviceId(text), None
 
     def _check_places(self, peer: Peer, places: int) -> None:
         sessions = self._parts.sessions.values()

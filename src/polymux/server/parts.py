@@ -51,6 +51,20 @@ class Parts:
     started_ns: int = field(default_factory=monotonic_ns)
     socket: str = ""
 
+    def accelerator(self, stream: str) -> Accelerator:
+        """Find the thread of a stream by the stream's name.
+
+        Raises
+        ------
+        InvalidRequest
+            If there is none, with those that there are.
+        """
+        for accelerator in self.accelerators:
+            if accelerator.spec.id == stream:
+                return accelerator
+        known = ", ".join(accelerator.spec.id for accelerator in self.accelerators) or "none"
+        raise InvalidRequest(f"stream {stream!r} does not exist; the server has {known}")
+
     def later(self, request: Request, work: Callable[[], None]) -> None:
         """Do in a thread of the connection what answers a request; a failure is its answer."""
 

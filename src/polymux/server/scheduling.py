@@ -319,6 +319,7 @@ class Scheduler:
             task_queue.pinned,
             session.weight,
             task_queue.memory_nbytes,
+            task_queue.pinned_stream,
         )
         try:
             self._report_load()

@@ -47,6 +47,8 @@ class TaskQueue:
     opened_ns: int
     memory_nbytes: int = 0
     """How much data its tasks use, as the client expects; 0: not said."""
+    pinned_stream: StreamId | None = None
+    """The only stream of `pinned` that may run it."""
     weight: int = NORMAL_WEIGHT
     """What it has on the stream to which it is bound."""
     home: DeviceId | None = None

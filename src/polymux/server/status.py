@@ -10,7 +10,7 @@ from importlib.metadata import version
 from time import monotonic_ns
 from typing import Any
 
-from polymux.core.device_spec import DeviceSpec, StreamSpec
+from polymux.core.device_spec import DeviceSpec, StreamSpec, nested_streams
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
@@ -127,18 +127,25 @@ def _device(
         "counters": counters,
         "copied_in_nbytes": copied_in,
         "copied_out_nbytes": copied_out,
-        "streams": [
-            _stream(accelerator.spec, accelerator.worker.stats())
-            for accelerator in parts.accelerators
-            if accelerator.device.id == spec.id
-        ],
+        "streams": _streams(parts, spec),
     }
 
 
-def _stream(stream: StreamSpec, stats: Json) -> Json:
+def _streams(parts: Parts, device: DeviceSpec) -> list[Json]:
+    own = [accelerator for accelerator in parts.accelerators if accelerator.device.id == device.id]
+    nested = nested_streams([accelerator.spec for accelerator in own], device.units)
+    return [
+        _stream(accelerator.spec, device, accelerator.spec.id in nested, accelerator.worker.stats())
+        for accelerator in own
+    ]
+
+
+def _stream(stream: StreamSpec, device: DeviceSpec, nested: bool, stats: Json) -> Json:
+    units = range(device.units) if stream.share.units is None else stream.share.units
     return {
         "id": stream.id,
-        "units": stream.share.units,
+        "units": list(units),
+        "pinned_only": nested,
         "tasks": stats["tasks"],
         "native_tasks": stats["native_tasks"],
         "busy_ns": stats["busy_ns"],
@@ -176,7 +183,7 @@ def _queue(queue: TaskQueue, snapshot: Snapshot, usage: dict[int, Usage], runnin
         "session": queue.session.id,
         "application": queue.session.name,
         "priority": queue.priority,
-        "pinned": queue.pinned,
+        "pinned": queue.pinned_stream or queue.pinned,
         "state": None if view is None else view.state.value,
         "device": None if view is None else view.device,
         "stream": None if view is None else view.stream,

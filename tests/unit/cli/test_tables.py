@@ -39,7 +39,7 @@ STATE: dict[str, Any] = {
             "streams": [
                 {
                     "id": "opencl:0/0",
-                    "units": (1, 2, 3),
+                    "units": [1, 2, 3],
                     "tasks": 100,
                     "busy_ns": 5_000_000_000,
                     "queues": {"1.0": {}},

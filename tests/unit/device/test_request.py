@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from polymux.core.errors import ConfigError
 from polymux.core.nbytes import parse_nbytes
-from polymux.device.request import DeviceRequest, parse_request
+from polymux.device.request import MAX_STREAMS, DeviceRequest, nested_shares, parse_request
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
 def test_options_have_defaults_and_are_checked() -> None:
     request = DeviceRequest("cpu", "cpu", options={"streams": "3", "memory_nbytes": "1MiB"})
     request.check_options(["streams", "memory_nbytes"])
-    assert request.streams(1) == 3
+    assert request.streams(1, 4) == 3
     assert request.memory_nbytes(5) == 1 << 20
-    assert DeviceRequest("cpu", "cpu").streams(7) == 7
+    assert DeviceRequest("cpu", "cpu").streams(7, 4) == 7
     assert DeviceRequest("cpu", "cpu").memory_nbytes(9) == 9
 
 
 @pytest.mark.parametrize("value", ["0", "65", "-1", "two", "1.5", "²"])
 def test_a_number_of_streams_that_cannot_be_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="from 1 to 64"):
-        DeviceRequest("cpu", "cpu", options={"streams": value}).streams(1)
+        DeviceRequest("cpu", "cpu", options={"streams": value}).streams(1, 4)
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
@@ -111,13 +111,17 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         (",shares=2+1+1", 4, [(0, 1), (2,), (3,)]),
         (",shares = 1 + 2", 4, [(0,), (1, 2)]),
         (",streams=1,shares=3", 4, [(0, 1, 2)]),
+        (",shares=nested", 1, [(0,)]),
+        (",shares=nested", 2, [(0, 1), (0,), (1,)]),
+        (",shares=nested", 3, [(0, 1, 2), (0, 1), (2,), (0,), (1,)]),
+        (",shares=nested", 4, [(0, 1, 2, 3), (0, 1), (2, 3), (0,), (1,), (2,), (3,)]),
     ],
 )
 def test_shares_divide_the_units_among_the_streams_in_order(
     options: str, units: int, shares: list[tuple[int, ...]]
 ) -> None:
     request = parse_request("cpu" + options)
-    streams = request.streams(2)
+    streams = request.streams(2, units)
     assert [share.units for share in request.shares(units, streams)] == shares
     assert not shares or streams == len(shares)
 
@@ -128,6 +132,7 @@ def test_shares_divide_the_units_among_the_streams_in_order(
         ("shares=3+2", "4 units and 2 streams"),
         ("shares=1+1+1,streams=2", "one number of units for each stream"),
         ("shares=split,streams=5", "give fewer streams"),
+        ("shares=nested,streams=3", "leave streams=N out"),
         ("shares=half", "give whole, split"),
         ("shares=2+", "give whole, split"),
         ("shares=0+1", "give whole, split"),
@@ -138,5 +143,19 @@ def test_shares_divide_the_units_among_the_streams_in_order(
 def test_shares_that_cannot_be_name_the_value_and_the_remedy(options: str, remedy: str) -> None:
     request = parse_request("cpu," + options)
     with pytest.raises(ConfigError, match=remedy) as failure:
-        request.shares(4, request.streams(2))
-    assert "shares=" in str(failure.value.value)
+        request.shares(4, request.streams(2, 4))
+    assert "=" in str(failure.value.value)
+
+
+@given(st.integers(1, 4096))
+def test_nested_shares_are_a_tree_whose_levels_lie_side_by_side(units: int) -> None:
+    parts = [share.units or () for share in nested_shares(units)]
+    assert len(parts) == len(set(parts)) <= MAX_STREAMS
+    assert parts[0] == tuple(range(units))
+    assert all(part == tuple(range(part[0], part[-1] + 1)) for part in parts)
+    for part in parts[1:]:
+        above = [set(other) for other in parts if set(part) < set(other)]
+        (parent,) = [other for other in above if all(other <= ancestor for ancestor in above)]
+        sibling = parent - set(part)
+        assert tuple(sorted(sibling)) in parts
+        assert abs(len(sibling) - len(part)) <= 1

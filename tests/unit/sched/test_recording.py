@@ -75,6 +75,7 @@ def test_a_line_can_be_read_by_people() -> None:
             "pinned": None,
             "weight": 100,
             "memory_nbytes": 0,
+            "pinned_stream": None,
         },
         "decisions": [{"type": "Bind", "queue": "3.0", "stream": "cpu:0/0", "reason": "x", "weight": 100}],
     }
