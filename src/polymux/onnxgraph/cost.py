@@ -1,0 +1,108 @@
+"""Shapes of all nodes of a model for given inputs, seen when it runs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from polymux.core.errors import InvalidRequest
+from polymux.onnxgraph.file import import_onnx
+from polymux.onnxgraph.inputs import Arrays
+from polymux.perfmodel.operations import Node, Tensor
+
+_ITEM_NBYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
+    "float": 4, "int64": 8, "uint64": 8, "double": 8, "complex64": 8, "complex128": 16, "int4": 0.5, "uint4": 0.5,
+}  # fmt: skip
+_ATTRIBUTES = ("transA", "transB", "kernel_shape", "equation", "group")
+
+
+def nodes_of(model: Any, arrays: Arrays) -> list[Node]:
+    """Run a model once and return its nodes with the shapes that they had, those of taken branches included.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    arrays : dict of str to ndarray
+        Its inputs.
+
+    Raises
+    ------
+    InvalidRequest
+        If the model does not run on them.
+
+    Notes
+    -----
+    Shapes that depend on values are those of this run. Nothing is optimized, so the nodes are those of the file.
+    """
+    import onnxruntime
+
+    named = type(model)()
+    named.CopyFrom(model)
+    attributes: dict[str, dict[str, Any]] = {}
+    weights: set[str] = set()
+    for number, (node, constants) in enumerate(_walk(named.graph, frozenset())):
+        node.name = f"n{number}"
+        attributes[node.name] = _read(node)
+        weights.update(f"{node.name}:{at}" for at, name in enumerate(node.input) if name in constants)
+    with tempfile.TemporaryDirectory(prefix="polymux-") as folder:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.add_session_config_entry(
+            "session.disable_prepacking", "1"
+        )  # packed weights would be left out
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "nodes")
+        try:
+            session = onnxruntime.InferenceSession(
+                named.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            session.run(None, arrays)
+            events = json.loads(Path(session.end_profiling()).read_text())
+        except Exception as error:  # onnxruntime's errors have no common class but this
+            raise InvalidRequest(f"the model does not run: {' '.join(str(error).split())[:300]}") from error
+    return list(_nodes(events, attributes, weights))
+
+
+def _nodes(
+    events: Sequence[dict[str, Any]], attributes: dict[str, dict[str, Any]], weights: set[str]
+) -> Iterator[Node]:
+    for event in events:
+        facts = event.get("args", {})
+        name, _, kind = event.get("name", "").rpartition("_kernel_time")
+        if kind or name not in attributes:
+            continue
+        inputs = tuple(
+            _tensor(tensor, f"{name}:{at}" in weights)
+            for at, tensor in enumerate(facts.get("input_type_shape", []))
+        )
+        outputs = tuple(_tensor(tensor, False) for tensor in facts.get("output_type_shape", []))
+        yield Node(facts["op_name"], inputs, outputs, attributes[name], name)
+
+
+def _tensor(described: dict[str, list[int]], constant: bool) -> Tensor | None:
+    for kind, shape in described.items():
+        return Tensor(tuple(shape), _ITEM_NBYTES.get(kind, 4), constant)
+    return None
+
+
+def _walk(graph: Any, outer: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Yield every node with the names of the constants that it can see."""
+    constants = outer | {tensor.name for tensor in graph.initializer}
+    constants |= {node.output[0] for node in graph.node if node.op_type in ("Constant", "ConstantOfShape")}
+    for node in graph.node:
+        yield node, constants
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *((attribute.g,) if attribute.HasField("g") else ())):
+                yield from _walk(inner, constants)
+
+
+def _read(node: Any) -> dict[str, Any]:
+    get = import_onnx().helper.get_attribute_value
+    found = {attribute.name: get(attribute) for attribute in node.attribute if attribute.name in _ATTRIBUTES}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}

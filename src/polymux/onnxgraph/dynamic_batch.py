@@ -1,0 +1,189 @@
+"""Frees the batch of a model whose file fixes it at 1, and proves that items then do not mix.
+
+The first extent of every input gets a name, and constant targets of Reshape that say 1 for it are made to follow. That
+is all that convolutional and most other exported models need. Whether it was right is not argued but tried: items run
+alone in the model as it was have to give what they give together in the rewritten one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.core.errors import DeviceUnavailable, PolymuxError
+from polymux.onnxgraph.file import import_onnx
+from polymux.onnxgraph.inputs import Arrays, ItemInput, batch_of, join
+
+DIMENSION = "batch"
+_ITEMS = 3
+_TOLERANCE = 5e-3
+"""Largest difference between alone and together, relative to the largest value of the output."""
+
+
+class NotBatchable(PolymuxError):
+    """A model cannot take more than one item at a time; the message says why."""
+
+
+def with_dynamic_batch(model: Any, inputs: Sequence[ItemInput]) -> Any:
+    """Return a copy of a model whose batch is free, with the same results for each item.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        Is not changed.
+    inputs : sequence of ItemInput
+        Of the model, those whose batch is fixed say so.
+
+    Returns
+    -------
+    onnx.ModelProto
+
+    Raises
+    ------
+    NotBatchable
+        If items would not come out as they do alone.
+    DeviceUnavailable
+        If onnxruntime is not installed.
+
+    Notes
+    -----
+    Runs the model four times to prove the result.
+    """
+    made = type(model)()
+    made.CopyFrom(model)
+    graph = made.graph
+    if made.ir_version < 4:  # weights were inputs then; as such they would count as not constant
+        made.ir_version = 4
+        weights = {tensor.name for tensor in graph.initializer}
+        kept = [tensor for tensor in graph.input if tensor.name not in weights]
+        del graph.input[:]
+        graph.input.extend(kept)
+    axes = {item.name: item.axis for item in inputs if item.is_fixed}
+    for tensor in graph.input:
+        if (axis := axes.get(tensor.name)) is not None:
+            _name_extent(tensor, axis)
+    for tensor in graph.output:
+        _forget_extents(tensor)
+    del graph.value_info[:]
+    _free_reshapes(graph, set(axes))
+    prove(model, made, inputs)
+    return made
+
+
+def prove(original: Any, rewritten: Any, inputs: Sequence[ItemInput]) -> None:
+    """Compare items alone in one model with the same items as a batch in another.
+
+    Raises
+    ------
+    NotBatchable
+        With the difference.
+    DeviceUnavailable
+        If onnxruntime is not installed.
+    """
+    rng = np.random.default_rng(0)
+    items = [batch_of(inputs, 1, rng) for _ in range(_ITEMS)]
+    together = join(inputs, items)
+    for item in inputs:  # what does not belong to an item is the same for all
+        if item.axis is None:
+            for arrays in items:
+                arrays[item.name] = together[item.name]
+    alone = [_run(original, arrays, "the model fails on one item") for arrays in items]
+    whole = _run(rewritten, together, f"it fails on a batch of {_ITEMS} with its batch made free")
+    for name, result in whole.items():
+        _compare(name, [outputs[name] for outputs in alone], result)
+
+
+def _compare(name: str, alone: Sequence[NDArray[Any]], whole: NDArray[Any]) -> None:
+    if alone[0].ndim != whole.ndim:
+        raise NotBatchable(
+            f"output {name!r} has shape {alone[0].shape} for one item and {whole.shape} for {_ITEMS}"
+        )
+    grown = [at for at in range(whole.ndim) if whole.shape[at] == _ITEMS * alone[0].shape[at]]
+    if len(grown) != 1 or any(
+        whole.shape[at] != alone[0].shape[at] for at in range(whole.ndim) if at not in grown
+    ):
+        raise NotBatchable(
+            f"output {name!r} has shape {alone[0].shape} for one item and {whole.shape} for {_ITEMS}: it does not grow"
+            " with the batch"
+        )
+    expected = np.concatenate(alone, axis=grown[0])
+    if expected.dtype.kind == "f":
+        largest = float(np.max(np.abs(expected), initial=0.0))
+        same = np.allclose(whole, expected, rtol=_TOLERANCE, atol=_TOLERANCE * largest, equal_nan=True)
+    else:
+        same = np.array_equal(whole, expected)
+    if not same:
+        raise NotBatchable(
+            f"output {name!r} of an item changes with the others of its batch: the graph mixes them"
+        )
+
+
+def _run(model: Any, arrays: Arrays, problem: str) -> Arrays:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise DeviceUnavailable(
+            f"running a model needs onnxruntime ({error}); install it with pip install 'polymux[profile]'"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, arrays), strict=True))
+    except Exception as error:  # onnxruntime's errors have no common class but this
+        text = " ".join(str(error).split())
+        raise NotBatchable(f"{problem}: {text[:300]}") from error
+
+
+def _name_extent(tensor: Any, axis: int) -> None:
+    extent = tensor.type.tensor_type.shape.dim[axis]
+    extent.Clear()
+    extent.dim_param = DIMENSION
+
+
+def _forget_extents(tensor: Any) -> None:
+    """Make the extents of 1 of an output free: which of them is the batch is seen when it runs."""
+    for at, extent in enumerate(tensor.type.tensor_type.shape.dim):
+        if extent.dim_value == 1 or not (extent.dim_value or extent.dim_param):
+            extent.Clear()
+            if at == 0:
+                extent.dim_param = DIMENSION
+
+
+def _free_reshapes(graph: Any, sources: set[str]) -> None:
+    """Let Reshape keep the batch where its constant target says 1; only where the data come from an input."""
+    onnx = import_onnx()
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            constants[node.output[0]] = node.attribute[0].t
+    depending = set(sources)
+    for node in graph.node:
+        if not depending.intersection(node.input):
+            continue
+        depending.update(node.output)
+        if node.op_type != "Reshape" or node.input[0] not in depending:
+            continue
+        attribute = next((found for found in node.attribute if found.name == "shape"), None)
+        if attribute is not None:
+            attribute.ints[:] = _following(list(attribute.ints))
+        elif node.input[1] in constants:
+            target = [int(extent) for extent in onnx.numpy_helper.to_array(constants[node.input[1]])]
+            if (wanted := _following(target)) != target:
+                name = f"{node.output[0]}/{DIMENSION}_shape"
+                graph.initializer.append(onnx.numpy_helper.from_array(np.array(wanted, np.int64), name))
+                node.input[1] = name
+
+
+def _following(target: list[int]) -> list[int]:
+    if not target or target[0] != 1:
+        return target
+    return [0 if -1 in target else -1, *target[1:]]
