@@ -8,7 +8,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ServingDevice
 from polymux.core.toml_table import TomlTable
 from polymux.perfmodel import tables
-from polymux.sim.serving.scenario import Power
+from polymux.perfmodel.energy import PowerModel
 
 PERCENT = 100
 TENTHS = tuple(range(10, PERCENT + 1, 10))
@@ -28,7 +28,7 @@ class DeviceGroup:
     shares : tuple of int
     memory_nbytes : int
         0: not known.
-    power : Power, optional
+    power : PowerModel, optional
     estimate_from : str, optional
         Kind of device in the tables whose measurements are scaled for models that were not measured on this one.
     """
@@ -38,7 +38,7 @@ class DeviceGroup:
     units: int = PERCENT
     shares: tuple[int, ...] = TENTHS
     memory_nbytes: int = 0
-    power: Power | None = None
+    power: PowerModel | None = None
     estimate_from: str | None = None
 
     def device(self, name: DeviceId) -> ServingDevice:
@@ -71,7 +71,7 @@ def _of_tables(kind: str) -> DeviceGroup:
     facts = tables.devices().get(kind)
     if facts is None:
         return DeviceGroup(kind)
-    power = Power(facts.idle_watts, facts.max_watts)
+    power = PowerModel.of(facts)
     return DeviceGroup(kind, 1, facts.units, facts.shares, facts.memory_nbytes, power)
 
 
@@ -99,8 +99,8 @@ def _read_shares(table: TomlTable, units: int, known: DeviceGroup) -> tuple[int,
     return shares
 
 
-def _read_power(table: TomlTable, known: DeviceGroup) -> Power | None:
+def _read_power(table: TomlTable, known: DeviceGroup) -> PowerModel | None:
     if "idle_w" not in table and "busy_w" not in table:
         return known.power
     idle_w = table.amount("idle_w", high=1e6)
-    return Power(idle_w, table.amount("busy_w", low=idle_w, high=1e6))
+    return PowerModel(idle_w, table.amount("busy_w", low=idle_w, high=1e6))

@@ -14,9 +14,10 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.event import ServingDeviceLost
 from polymux.core.serving.model import ModelName
 from polymux.perfmodel import tables
+from polymux.perfmodel.energy import PowerModel
 from polymux.perfmodel.flat_knee import FlatKneeSurface
 from polymux.planning.workload import Workload, parse_workload, read_workload
-from polymux.sim.serving import Bursty, ClosedLoop, Counts, Poisson, Power, Slowdown, Timestamps, Uniform
+from polymux.sim.serving import Bursty, ClosedLoop, Counts, Poisson, Slowdown, Timestamps, Uniform
 
 DEVICE = '[[device]]\nkind = "v100"\n'
 MODEL = '[[model]]\nname = "resnet50"\nslo_ms = 50\nrate_per_s = 10\n'
@@ -44,7 +45,7 @@ def test_a_short_file_takes_everything_else_from_the_tables() -> None:
     (device,) = workload.serving_devices()
     assert (device.id, device.units, device.shares) == ("v100:0", 100, tuple(range(10, 101, 10)))
     assert device.memory_nbytes == 16 << 30
-    assert workload.scenario().power == {"v100": Power(40, 300)}
+    assert workload.scenario().power == {"v100": PowerModel(40, 300)}
 
 
 def test_a_file_may_say_everything() -> None:

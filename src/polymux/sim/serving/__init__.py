@@ -8,11 +8,11 @@ seed give the same outcome, to the nanosecond.
 from polymux.sim.serving.arrivals import Arrivals, Bursty, ClosedLoop, Counts, Poisson, Timestamps, Uniform
 from polymux.sim.serving.cluster import Pool, simulate_cluster
 from polymux.sim.serving.outcome import BatchSpan, DeviceOutcome, ModelOutcome, ServingOutcome
-from polymux.sim.serving.scenario import Load, Power, Scenario, Slowdown
+from polymux.sim.serving.scenario import Load, Scenario, Slowdown
 from polymux.sim.serving.simulation import Progress, Record, simulate
 
 __all__ = [
     "Arrivals", "BatchSpan", "Bursty", "ClosedLoop", "Counts", "DeviceOutcome", "Load", "ModelOutcome", "Poisson",
-    "Pool", "Power", "Progress", "Record", "Scenario", "ServingOutcome", "Slowdown", "Timestamps", "Uniform",
+    "Pool", "Progress", "Record", "Scenario", "ServingOutcome", "Slowdown", "Timestamps", "Uniform",
     "simulate", "simulate_cluster",
 ]  # fmt: skip

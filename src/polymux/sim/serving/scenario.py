@@ -9,6 +9,8 @@ from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
 from polymux.core.serving.event import ServingEvent
 from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
+from polymux.perfmodel.energy import PowerModel
+from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.sim.serving.arrivals import Arrivals
 
 
@@ -64,18 +66,6 @@ class Slowdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
-    """Electrical power of a kind of device: `idle_w` always, and up to `busy_w` as its units are used."""
-
-    idle_w: float
-    busy_w: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.idle_w <= self.busy_w:
-            raise InvalidRequest(f"power: idle {self.idle_w} W, busy {self.busy_w} W; give 0 <= idle <= busy")
-
-
-@dataclass(frozen=True, slots=True)
 class Scenario:
     """Everything about a simulation except the policy.
 
@@ -100,8 +90,10 @@ class Scenario:
         Time that a `PrepareInstance` takes.
     drain_ns : int, optional
         How long what waits at the end may go on; None: twice the longest SLO. Running batches end in any case.
-    power : mapping of str to Power
+    power : mapping of str to PowerModel
         By kind of device; without, no energy is told.
+    interference : Interference
+        How much models on one device slow each other down; policies do not know of it.
     keep_spans : bool
         Whether the outcome lists every batch.
     """
@@ -116,7 +108,8 @@ class Scenario:
     events: tuple[tuple[int, ServingEvent], ...] = ()
     prepare_ns: int = 0
     drain_ns: int | None = None
-    power: Mapping[str, Power] = field(default_factory=dict)
+    power: Mapping[str, PowerModel] = field(default_factory=dict)
+    interference: Interference = NO_INTERFERENCE
     keep_spans: bool = True
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import numpy as np
 from polymux.core.decision import WakeAt
 from polymux.core.errors import BadDecision
 from polymux.core.ids import DeviceId
-from polymux.core.serving.decision import Dispatch, PrepareInstance, RejectRequest, ServingDecision
+from polymux.core.serving.decision import (
+    Dispatch,
+    PrepareInstance,
+    RejectRequest,
+    RetireInstance,
+    ServingDecision,
+)
 from polymux.core.serving.event import (
     BatchEnded,
     InstanceFailed,
@@ -28,6 +35,8 @@ from polymux.policy.serving.interface import ServingPolicy
 from polymux.sched.serving.engine import ServingEngine
 from polymux.sim.serving.arrivals import ClosedLoop
 from polymux.sim.serving.batch_time import BatchTimes
+from polymux.sim.serving.device_memory import DeviceMemory
+from polymux.sim.serving.neighbours import Neighbours
 from polymux.sim.serving.outcome import BatchSpan, ServingOutcome
 from polymux.sim.serving.requests import NEVER_NS, RequestStream
 from polymux.sim.serving.scenario import Load, Scenario
@@ -72,7 +81,7 @@ def simulate(
     Raises
     ------
     InvalidRequest
-        For a batch of which nothing says how long it takes.
+        For a batch of which nothing says how long it takes, and models whose weights do not fit into a device's memory.
     BadDecision
         When the policy raises, decides what must not be carried out, or asks to be woken without end.
 
@@ -97,7 +106,11 @@ class _Simulation:
         self._agenda: list[tuple[int, int, int, Any]] = []
         self._order = 0
         self._now = 0
-        self._running: dict[BatchId, tuple[Dispatch, int]] = {}
+        self._running: dict[BatchId, _Running] = {}
+        self._neighbours = (
+            Neighbours(scenario.interference, scenario.devices) if scenario.interference.sensitivity else None
+        )
+        self._memory = DeviceMemory(scenario)
         self._wakes: set[int] = set()
         self._rapid = 0
         self._last_tick_ns = -_RAPID_NS
@@ -132,8 +145,8 @@ class _Simulation:
             if stream.next_ns == NEVER_NS and not self._running and self._is_done():
                 break
         stalled = not agenda and not self._running
-        for dispatch, start_ns in self._running.values():  # what runs at the end ends
-            self._count(dispatch, start_ns, self._end_of(dispatch.batch))
+        for running in self._running.values():  # what runs at the end ends
+            self._count(running, running.end_ns)
         waiting = {name: tuple(state.waiting) for name, state in self._view.models.items()}
         return self._tally.finish(waiting, stalled=stalled)
 
@@ -143,6 +156,7 @@ class _Simulation:
         for load in self._scenario.loads:
             self._handle(ModelAdded(load.model))
             for device_id, shares in self._ready(load).items():
+                self._memory.take_first(load.model.name, device_id, shares)
                 for units in shares:
                     self._handle(InstanceReady(load.model.name, device_id, units))
         for at, event in self._scenario.events:
@@ -180,33 +194,45 @@ class _Simulation:
             return
         self._rapid = 0
         if kind == _END:
-            if what in self._running:  # not if its device was lost
-                self._end(what, failed=False)
+            running = self._running.get(what)
+            if (
+                running is not None and running.end_ns == self._now
+            ):  # not if its device was lost, or it ends later
+                self._end(running, failed=False)
         elif kind == _ARRIVAL:
             self._handle(RequestsArrived(what))
         else:
             self._handle(what)
             if isinstance(what, ServingDeviceLost):
-                for batch in [b for b, (d, _) in self._running.items() if d.device == what.device]:
-                    self._end(batch, failed=True)
+                self._memory.forget(what.device)
+                for running in [r for r in self._running.values() if r.dispatch.device == what.device]:
+                    self._end(running, failed=True)
 
-    def _end(self, batch: BatchId, *, failed: bool) -> None:
-        dispatch, start_ns = self._running.pop(batch)
-        self._count(dispatch, start_ns, self._now, failed=failed)
-        self._handle(BatchEnded(batch, failed))
+    def _end(self, running: _Running, *, failed: bool) -> None:
+        dispatch = running.dispatch
+        del self._running[dispatch.batch]
+        self._count(running, self._now, failed=failed)
+        if self._neighbours is not None:
+            self._move_ends(self._neighbours.end(dispatch, self._now))
+        self._handle(BatchEnded(dispatch.batch, failed))
         if dispatch.model in self._loops:
             self._answer_clients(dispatch.model, len(dispatch.requests))
 
-    def _count(self, dispatch: Dispatch, start_ns: int, end_ns: int, *, failed: bool = False) -> None:
-        requests = dispatch.requests
+    def _count(self, running: _Running, end_ns: int, *, failed: bool = False) -> None:
+        dispatch = running.dispatch
         span = BatchSpan(
-            dispatch.batch, dispatch.model, dispatch.device, dispatch.units, dispatch.block, start_ns, end_ns,
-            len(requests), sum([request.items for request in requests]), failed,
+            dispatch.batch, dispatch.model, dispatch.device, dispatch.units, dispatch.block, running.start_ns, end_ns,
+            len(dispatch.requests), running.items, failed,
         )  # fmt: skip
-        self._tally.end(span, requests)
+        self._tally.end(span, dispatch.requests)
 
-    def _end_of(self, batch: BatchId) -> int:
-        return next(at for at, kind, _, what in self._agenda if kind == _END and what == batch)
+    def _move_ends(self, ends: Sequence[tuple[BatchId, int]]) -> None:
+        """Note when batches that disturb each other end; what the agenda said before no longer counts."""
+        for batch, end_ns in ends:
+            running = self._running[batch]
+            if running.end_ns != end_ns:
+                running.end_ns = end_ns
+                self._at(end_ns, _END, batch)
 
     def _check_rapid(self) -> None:
         self._rapid = self._rapid + 1 if self._now - self._last_tick_ns < _RAPID_NS else 0
@@ -252,9 +278,13 @@ class _Simulation:
         items = sum([request.items for request in dispatch.requests])
         now = self._now
         took = self._times.take_ns(dispatch.model, dispatch.device, dispatch.units, items, now)
-        self._running[dispatch.batch] = (dispatch, now)
+        running = self._running[dispatch.batch] = _Running(dispatch, items, now, 0)
         self._rapid = 0
-        self._at(now + took, _END, dispatch.batch)
+        if self._neighbours is None:
+            running.end_ns = now + took
+            self._at(now + took, _END, dispatch.batch)
+        else:
+            self._move_ends(self._neighbours.start(dispatch, took, now))
 
     def _carry_out(self, decision: ServingDecision) -> None:
         match decision:
@@ -265,6 +295,8 @@ class _Simulation:
                     self._answer_clients(decision.request.model, 1, back_ns)
             case PrepareInstance():
                 self._at(self._now + self._scenario.prepare_ns, _INSTANCE, self._prepared(decision))
+            case RetireInstance():
+                self._memory.give_back(decision.model, decision.device, decision.units)
             case WakeAt():
                 at = max(decision.at_ns, self._now + 1)
                 if at not in self._wakes:
@@ -274,6 +306,19 @@ class _Simulation:
     def _prepared(self, decision: PrepareInstance) -> InstanceReady | InstanceFailed:
         model, device_id, units = decision.model, decision.device, decision.units
         kind = self._view.devices[device_id].spec.kind
-        if self._times.knows(model, kind):
-            return InstanceReady(model, device_id, units)
-        return InstanceFailed(model, device_id, units, f"it does not run on devices of kind {kind!r}")
+        if not self._times.knows(model, kind):
+            return InstanceFailed(model, device_id, units, f"it does not run on devices of kind {kind!r}")
+        problem = self._memory.take(model, device_id, units)
+        if problem is not None:
+            return InstanceFailed(model, device_id, units, problem)
+        return InstanceReady(model, device_id, units)
+
+
+@dataclass(slots=True)
+class _Running:
+    """A batch that runs."""
+
+    dispatch: Dispatch
+    items: int
+    start_ns: int
+    end_ns: int

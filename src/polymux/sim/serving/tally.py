@@ -88,8 +88,7 @@ class Tally:
         for device in outcome.devices.values():
             power = self._scenario.power.get(kinds[device.id])
             if power is not None:
-                watts = power.idle_w + (power.busy_w - power.idle_w) * device.utilisation
-                device.energy_j = watts * device.seconds
+                device.energy_j = power.energy_j(self._to - self._from, device.utilisation)
         return outcome
 
     def _sum_up(self, model: ModelOutcome, answers: _Answers) -> None:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from polymux.core.decision import WakeAt
+from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.event import ServingDeviceLost
+from polymux.core.serving.decision import PolicyDecision, PrepareInstance
+from polymux.core.serving.event import (
+    InstanceFailed,
+    InstanceReady,
+    RequestsArrived,
+    ServingDeviceLost,
+    ServingEvent,
+    ServingTick,
+)
 from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
+from polymux.core.serving.view import ServingView
+from polymux.perfmodel.energy import PowerModel
+from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.perfmodel.surface import TableSurface
 from polymux.policy.serving import registry
+from polymux.policy.serving.unscheduled import Unscheduled
 from polymux.sim.serving import (
     Arrivals,
     Bursty,
@@ -19,7 +35,6 @@ from polymux.sim.serving import (
     Counts,
     Load,
     Poisson,
-    Power,
     Scenario,
     ServingOutcome,
     Slowdown,
@@ -131,7 +146,7 @@ def test_a_lost_device_fails_its_batches_and_starts_no_more() -> None:
 
 
 def test_energy_is_idle_power_and_what_use_adds() -> None:
-    outcome = run(load("a", ClosedLoop(1)), power={"gpu": Power(50, 250)})
+    outcome = run(load("a", ClosedLoop(1)), power={"gpu": PowerModel(50, 250)})
     assert outcome.energy_j == pytest.approx(250)
     assert run(load("a", ClosedLoop(1))).energy_j is None
 
@@ -139,3 +154,128 @@ def test_energy_is_idle_power_and_what_use_adds() -> None:
 def test_device_time_is_fair_when_all_have_the_same() -> None:
     assert run(load("a", ClosedLoop(1)), load("b", ClosedLoop(1))).jain == pytest.approx(1.0)
     assert run(load("a", ClosedLoop(1)), load("b", Timestamps([0]))).jain == pytest.approx(0.51, abs=0.02)
+
+
+def test_models_beside_each_other_slow_down_for_as_long_as_they_run_together() -> None:
+    """At 0 both start on half a device, each takes twice as long; one is alone again when the other has ended."""
+    half = ServingDevice(DeviceId("gpu:0"), 100, (50,), "gpu")
+    short = TableSurface((50,), (1,), ((5 * MS,),))
+    loads = (
+        load("long", Timestamps([0])),
+        Load(ServedModel(ModelName("short"), 100 * MS, {"gpu": short}), Timestamps([0])),
+    )
+    disturbed = Interference({"long": 2.0, "short": 2.0}, {"long": 1.0, "short": 1.0})
+    scenario = Scenario((half,), loads, 10**9, interference=disturbed)
+    outcome = simulate(registry.load("unscheduled"), scenario)
+    assert [(span.model, span.end_ns) for span in outcome.spans] == [("short", 10 * MS), ("long", 15 * MS)]
+    apart = simulate(registry.load("unscheduled"), replace(scenario, interference=NO_INTERFERENCE))
+    assert [(span.model, span.end_ns) for span in apart.spans] == [("short", 5 * MS), ("long", 10 * MS)]
+
+
+def test_models_that_do_not_fit_into_the_memory_of_a_device_are_told() -> None:
+    small = ServingDevice(DeviceId("gpu:0"), 100, (50, 100), "gpu", memory_nbytes=100)
+    models = [ServedModel(ModelName(name), MS, {"gpu": FLAT}, memory_nbytes=60) for name in "ab"]
+    loads = tuple(Load(model, Poisson(1)) for model in models)
+    simulate(registry.load("unscheduled"), Scenario((small,), loads[:1], 10**9))
+    with pytest.raises(InvalidRequest, match="model b: its weights take 60 bytes, gpu:0 has 40 bytes free"):
+        simulate(registry.load("unscheduled"), Scenario((small,), loads, 10**9))
+
+
+class _Scripted(Unscheduled):
+    """Asks for what it is told, once."""
+
+    def __init__(self, *decisions: PolicyDecision) -> None:
+        self.left = list(decisions)
+        self.events: list[tuple[int, ServingEvent]] = []
+
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
+        step = (now, event)  # it is asked again after each start
+        if isinstance(event, InstanceReady | InstanceFailed | ServingTick) and step not in self.events:
+            self.events.append(step)
+        left, self.left = self.left, []
+        if left and isinstance(event, RequestsArrived):
+            return left
+        self.left = left
+        return super().decide(view, event, now)
+
+
+def test_a_prepared_instance_is_ready_after_its_time_if_it_fits() -> None:
+    small = ServingDevice(DeviceId("gpu:0"), 100, (50, 100), "gpu", memory_nbytes=100)
+    loads = tuple(
+        Load(
+            ServedModel(ModelName(name), 100 * MS, {"gpu": FLAT}, memory_nbytes=60),
+            Timestamps([0]),
+            ready=ready,
+        )
+        for name, ready in (("a", {small.id: (50,)}), ("b", {}))
+    )
+    policy = _Scripted(
+        PrepareInstance(ModelName("a"), small.id, 100), PrepareInstance(ModelName("b"), small.id, 50)
+    )
+    outcome = simulate(policy, Scenario((small,), loads, 10**9, prepare_ns=3 * MS))
+    (ready_ns, ready), (_, failed) = policy.events[1:]  # after the instance that was there from the beginning
+    assert (ready_ns, ready) == (3 * MS, InstanceReady(ModelName("a"), small.id, 100))
+    assert isinstance(failed, InstanceFailed)
+    assert "60 bytes" in failed.problem
+    assert outcome.models[ModelName("a")].answered == 1
+    assert outcome.stalled == 1
+
+
+class _Idle(Unscheduled):
+    """Wakes up again and again, and does nothing."""
+
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
+        return [WakeAt(now)]
+
+
+def test_a_policy_that_is_woken_without_end_and_does_nothing_is_an_error_not_a_hang() -> None:
+    with pytest.raises(BadDecision, match="in a row and did nothing"):
+        simulate(_Idle(), Scenario((GPU,), (load("a", Timestamps([0])),), 10**9))
+
+
+def test_a_burst_of_a_hundred_thousand_requests_is_carried() -> None:
+    outcome = run(load("a", Timestamps(np.zeros(100_000, np.int64))), drain_ns=0)
+    model = outcome.models[ModelName("a")]
+    assert model.offered == 100_000
+    assert model.answered + model.unfinished == 100_000
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"seconds": 0.0}, "duration 0 ns"),
+        ({"warmup_ns": 10**9}, "warm-up"),
+        ({"seed": -1}, "seed is -1"),
+        ({"noise": -0.5}, "noise is -0.5"),
+        ({"prepare_ns": -1}, "prepare_ns is -1"),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        run(load("a", Poisson(1)), **values)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Poisson(-1),
+        lambda: Uniform(float("inf")),
+        lambda: Bursty((1,), (1, 2)),
+        lambda: Bursty((1,), (0,)),
+        lambda: Bursty((), ()),
+        lambda: Timestamps([]),
+        lambda: Timestamps([2, 1]),
+        lambda: Timestamps([-1]),
+        lambda: Counts([]),
+        lambda: Counts([-1]),
+        lambda: ClosedLoop(0),
+        lambda: Slowdown(ModelName("a"), 2, 1, 2.0),
+        lambda: Slowdown(ModelName("a"), 0, 1, 0.0),
+        lambda: Load(ServedModel(ModelName("a"), 1), Poisson(1), items=0),
+        lambda: Scenario((), (load("a", Poisson(1)),), 1),
+        lambda: Scenario((GPU,), (load("a", Poisson(1)),) * 2, 1),
+    ],
+)
+def test_values_that_cannot_be_are_refused(wrong: Callable[[], object]) -> None:
+    with pytest.raises(InvalidRequest):
+        wrong()
