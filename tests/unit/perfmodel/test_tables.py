@@ -29,6 +29,19 @@ def test_the_measured_surfaces_say_what_the_logs_say_at_batch_16(name, share, at
     assert surface.latency_ns(100, 16) / 1e6 == pytest.approx(at_full_ms, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("name", "slice_part", "gain"),
+    [("mobilenet", 1 / 6, 1.47), ("alexnet", 1 / 6, 1.94), ("resnet50", 1 / 3, 1.04), ("vgg19", 1 / 3, 1.26)],
+)
+def test_running_at_the_knee_gains_less_over_slices_of_time_than_flat_curves_promise(name, slice_part, gain):
+    # Side by side each of the four runs two thirds of the time at its knee; in slices of 1:1:2:2 on the whole device.
+    knee = tables.model("v100", name).knee_units
+    for surface, expected in ((tables.surface, gain), (tables.flat_knee, 2 / 3 / slice_part)):
+        known = surface("v100", name)
+        here = (2 / 3) / known.latency_ns(knee, 16) / (slice_part / known.latency_ns(100, 16))
+        assert here == pytest.approx(expected, abs=0.005)
+
+
 @pytest.mark.parametrize(("name", "log"), EVERY_LOG)
 def test_no_measured_surface_rises_with_the_share_or_falls_with_the_batch(name, log):
     surface = tables.surface("v100", name, log)
