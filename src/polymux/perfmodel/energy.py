@@ -12,6 +12,8 @@ from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.device_facts import DeviceFacts
 
 _SECOND_NS = 1e9
+_LEAST_SPREAD = 0.01
+"""Utilisations that are closer tell nothing about how power depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def fit_power(samples: Sequence[tuple[float, float]]) -> FittedPower:
     Parameters
     ----------
     samples : sequence of (float, float)
-        Utilisation of 0 to 1, and power in W: two or more of different utilisations.
+        Utilisation of 0 to 1, and power in W; at two utilisations or more that are at least 0.01 apart.
 
     Returns
     -------
@@ -119,25 +121,29 @@ def fit_power(samples: Sequence[tuple[float, float]]) -> FittedPower:
     Raises
     ------
     InvalidRequest
-        If there are fewer than two different utilisations, one is outside 0 to 1, or a power is negative.
+        If the utilisations are too close, one is outside 0 to 1, or a power is negative.
     """
     table = np.array(samples, np.float64).reshape(len(samples), 2)
-    if len({utilisation for utilisation, _ in samples}) < 2:
+    if not len(table) or table.min() < 0 or table[:, 0].max() > 1 or not np.isfinite(table).all():
         raise InvalidRequest(
-            f"power from {len(samples)} samples of one utilisation; measure at two different ones or more"
+            f"power from the {len(samples)} samples {list(samples)}; give utilisations of 0 to 1 and powers of"
+            " 0 W or more"
         )
-    if table.min() < 0 or table[:, 0].max() > 1 or not np.isfinite(table).all():
+    utilisation, watts = table.T
+    if np.ptp(utilisation) < _LEAST_SPREAD:
         raise InvalidRequest(
-            f"power: utilisations {table[:, 0].min()} to {table[:, 0].max()}, at least {table[:, 1].min()} W; give"
-            " utilisations of 0 to 1 and powers of 0 W or more"
+            f"power from samples at utilisations of {utilisation.min()} to {utilisation.max()}; measure at two that are"
+            f" at least {_LEAST_SPREAD} apart"
         )
-    slope, idle = np.polyfit(table[:, 0], table[:, 1], 1)
+    apart = utilisation - utilisation.mean()
+    slope = float(apart @ watts / (apart @ apart))
+    idle = float(watts.mean() - slope * utilisation.mean())
     if idle < 0:  # the best line through the origin
-        idle, slope = 0.0, float(np.sum(table[:, 0] * table[:, 1]) / np.sum(table[:, 0] ** 2))
+        idle, slope = 0.0, float(utilisation @ watts / (utilisation @ utilisation))
     elif slope < 0:
-        idle, slope = float(table[:, 1].mean()), 0.0
-    power = PowerModel(float(idle), float(idle + slope))
-    errors = [abs(power.power_w(utilisation) - watts) for utilisation, watts in samples]
+        idle, slope = float(watts.mean()), 0.0
+    power = PowerModel(idle, idle + slope)
+    errors = [abs(power.power_w(part) - measured) for part, measured in samples]
     return FittedPower(power, max(errors))
 
 
