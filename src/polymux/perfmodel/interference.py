@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -64,16 +65,29 @@ class Interference:
     Parameters
     ----------
     sensitivity, pressure : mapping of str to float
-        By model, 0 or more. A model that is not in them has the mean of those that are; without any there is no
-        interference.
+        By model, 0 or more. A model that is not in them has the mean of those that are; without any sensitivity there
+        is no interference.
     left_out : tuple of float
         For each observation what a fit without it predicts, over what was measured, minus 1. Empty with fewer than
         three.
+
+    Raises
+    ------
+    InvalidRequest
+        If a number is negative or not finite.
     """
 
     sensitivity: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     pressure: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     left_out: tuple[float, ...] = ()
+    _means: tuple[float, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, numbers in (("sensitivity", self.sensitivity), ("pressure", self.pressure)):
+            if not all(0 <= number < inf for number in numbers.values()):
+                raise InvalidRequest(f"interference: {name} is {dict(numbers)}; give numbers of 0 or more")
+        means = tuple(sum(n.values()) / max(1, len(n)) for n in (self.sensitivity, self.pressure))
+        object.__setattr__(self, "_means", means)
 
     def slowdown(self, model: str, neighbours: Iterable[tuple[str, float]]) -> float:
         """Predict the time of a model beside others over its time alone, at least 1.
@@ -86,8 +100,9 @@ class Interference:
         """
         if not self.sensitivity:
             return 1.0
-        pressed = sum(_of(self.pressure, name) * share for name, share in neighbours)
-        return 1.0 + _of(self.sensitivity, model) * pressed
+        sensitivity, pressure = self._means
+        pressed = sum(self.pressure.get(name, pressure) * share for name, share in neighbours)
+        return 1.0 + self.sensitivity.get(model, sensitivity) * pressed
 
     @property
     def largest_error(self) -> float | None:
@@ -135,11 +150,6 @@ def fit_interference(observations: Sequence[CoLocation]) -> Interference:
             left_out.append(predicted / observation.slowdown - 1)
     fitted = _fit(observations)
     return Interference(fitted.sensitivity, fitted.pressure, tuple(left_out))
-
-
-def _of(numbers: Mapping[str, float], name: str) -> float:
-    known = numbers.get(name)
-    return sum(numbers.values()) / len(numbers) if known is None else known
 
 
 def _fit(observations: Sequence[CoLocation]) -> Interference:

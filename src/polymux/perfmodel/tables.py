@@ -217,27 +217,30 @@ def surface(kind: str, name: str, framework: str = "", max_batch: int = 0) -> Ta
 
 
 @cache
-def scaled_surface(kind: str, name: str, framework: str = "", max_batch: int = 0) -> TableSurface:
-    """Estimated latency surface of a model on a kind of device, from its measurements on a V100.
+def scaled_surface(
+    kind: str, name: str, framework: str = "", max_batch: int = 0, source: str = "v100"
+) -> TableSurface:
+    """Estimated latency surface of a model on a kind of device, from its measurements on another.
 
     Parameters
     ----------
     kind, name, framework, max_batch
-        As in `surface`, of a model that was measured on a V100.
+        As in `surface`, of a model that was measured on `source`.
+    source : str
+        Kind of device on which it was measured.
 
     Raises
     ------
     InvalidRequest
-        If it was not measured on a V100, or with that framework, or there is no such kind of device.
+        If it was not measured on `source`, or with that framework, or a kind of device is in no table.
 
     Notes
     -----
     `polymux.perfmodel.scaling` tells the rule and its error.
     """
-    known, other = device("v100"), device(kind)
-    points = measurements("v100", name, framework)
-    ratio = other.compute_units / known.compute_units
-    return scale_surface(points, other.shares, ratio, other.unit_speed / known.unit_speed, max_batch)
+    points = measurements(source, name, framework)
+    units_ratio, unit_speed = _compare(kind, source)
+    return scale_surface(points, device(kind).shares, units_ratio, unit_speed, max_batch)
 
 
 @cache
@@ -261,6 +264,36 @@ def flat_knee(kind: str, name: str) -> FlatKneeSurface:
         part = known.latency_ns(found.knee_units, 1) / known.latency_ns(found.knee_units, found.batch)
     one = (1, round(found.runtime_ns * part))
     return FlatKneeSurface(found.knee_units, (one, (found.batch, found.runtime_ns)))
+
+
+@cache
+def scaled_flat_knee(kind: str, name: str, source: str = "v100") -> FlatKneeSurface:
+    """The paper's assumption carried to a kind of device for which the paper has no table.
+
+    The knee is the same number of compute units, which may be more than the other device has: it is then slower in
+    proportion.
+
+    Parameters
+    ----------
+    kind, name : str
+    source : str
+        Kind of device in the paper's table.
+
+    Raises
+    ------
+    InvalidRequest
+        If the model is not in the paper's table, or a kind of device is in no table.
+    """
+    known = flat_knee(source, name)
+    units_ratio, unit_speed = _compare(kind, source)
+    times = tuple((batch, max(1, round(time / unit_speed))) for batch, time in known.runtimes_ns)
+    return FlatKneeSurface(max(1, round(known.knee_units / units_ratio)), times)
+
+
+def _compare(kind: str, source: str) -> tuple[float, float]:
+    """Compute units of a kind of device over those of another, and how many times faster one of them is."""
+    known, other = device(source), device(kind)
+    return other.compute_units / known.compute_units, other.unit_speed / known.unit_speed
 
 
 def _column(times_ns: Mapping[int, int], units: list[int]) -> list[int]:

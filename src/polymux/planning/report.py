@@ -34,7 +34,8 @@ def print_report(console: Console, workload: Workload, runs: Sequence[PolicyRun]
     for group in workload.devices:
         if group.estimate_from is not None:
             console.print(
-                f"  models not measured on {group.kind} are estimated from {group.estimate_from}, by peak rates",
+                f"  models not measured on {group.kind} are estimated from {group.estimate_from}, by compute units and"
+                " their speed",
                 style="dim",
             )
     console.print()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import replace
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.serving.model import LatencySurface
@@ -86,37 +86,10 @@ def _of_tables(table: TomlTable, group: DeviceGroup, max_batch: int) -> LatencyS
     if assume not in ("measured", "flat"):
         raise table.error("assume", assume, "give measured or flat")
     kind = group.kind
+    source = group.estimate_from
     if assume == "flat":
-        flat = tables.flat_knee(group.estimate_from or kind, name)
-        flat = type(flat)(flat.knee_units, flat.runtimes_ns, max_batch)
-        return (
-            flat
-            if group.estimate_from is None
-            else type(flat)(
-                flat.knee_units,
-                tuple(
-                    (batch, round(ns * _slower(group.estimate_from, kind))) for batch, ns in flat.runtimes_ns
-                ),
-                max_batch,
-            )
-        )
-    if group.estimate_from is None or name in tables.measured(kind):
+        flat = tables.flat_knee(kind, name) if source is None else tables.scaled_flat_knee(kind, name, source)
+        return replace(flat, limit=max_batch)
+    if source is None or name in tables.measured(kind):
         return tables.surface(kind, name, framework, max_batch)
-    return _scaled(kind, group.estimate_from, name, framework, max_batch)
-
-
-@cache
-def _scaled(kind: str, source: str, name: str, framework: str, max_batch: int) -> TableSurface:
-    known = tables.surface(source, name, framework, max_batch)
-    factor = _slower(source, kind)
-    rows = tuple(tuple(max(1, round(ns * factor)) for ns in row) for row in known.table_ns)
-    return TableSurface(known.units, known.batches, rows, max_batch)
-
-
-def _slower(source: str, kind: str) -> float:
-    """How many times longer a batch takes, at worst: by the peak rate or by the bandwidth of memory."""
-    known, wanted = tables.device(source), tables.device(kind)
-    return max(
-        known.tensor_flops_per_s / wanted.tensor_flops_per_s,
-        known.bandwidth_bytes_per_s / wanted.bandwidth_bytes_per_s,
-    )
+    return tables.scaled_surface(kind, name, framework, max_batch, source)

@@ -95,6 +95,8 @@ def test_whatever_was_measured_nothing_is_predicted_to_run_faster_beside_others(
     [
         (lambda: fit_interference([]), "0 observations without neighbours"),
         (lambda: fit_interference([CoLocation("a", (), 1.0)]), "1 observations without neighbours"),
+        (lambda: Interference({"a": -1}), "sensitivity is {'a': -1}"),
+        (lambda: Interference({"a": 1}, {"a": float("nan")}), "pressure is {'a': nan}"),
         (lambda: CoLocation("a", (("b", 0.5),), 0), "slowdown 0"),
         (lambda: CoLocation("a", (("b", 1.5),), 1), "co-location of a"),
     ],

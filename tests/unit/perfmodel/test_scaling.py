@@ -76,6 +76,17 @@ def test_a_scaling_without_shares_or_factors_is_refused(shares, ratio, speed):
         scale_surface([Measurement(1, 1, 1)], shares, ratio, speed)
 
 
+def test_a_flat_surface_keeps_its_knee_in_compute_units_even_beyond_what_the_other_device_has():
+    assert tables.scaled_flat_knee("v100", "vgg19") == tables.flat_knee("v100", "vgg19")
+    assert tables.scaled_flat_knee("t4", "vgg19").knee_units == 100
+    convnet = tables.scaled_flat_knee("t4", "convnet3")  # 60 % of a V100 are 48 units, a T4 has 40
+    assert convnet.knee_units == 120
+    assert convnet.latency_ns(100, 1) == pytest.approx(15.4e6 * 1.2)
+    larger = tables.scaled_flat_knee("a100", "bert")
+    assert larger.knee_units == 22
+    assert larger.latency_ns(30, 16) == pytest.approx(9e6 / 1.33, rel=0.001)
+
+
 def test_what_was_not_measured_on_a_v100_cannot_be_scaled():
     with pytest.raises(InvalidRequest, match="'bert' was not measured on v100"):
         tables.scaled_surface("t4", "bert")

@@ -127,11 +127,14 @@ def test_a_model_may_be_known_by_another_name_and_assumed_flat() -> None:
     assert surface.knee_units == 40
 
 
-def test_what_was_not_measured_can_be_estimated_from_another_kind_and_is_slower_by_the_worse_rate() -> None:
-    workload = parse('[[device]]\nkind = "t4"\nestimate_from = "v100"\n' + MODEL)
-    surface = workload.loads[0].model.surfaces["t4"]
-    measured = tables.surface("v100", "resnet50")
-    assert surface.latency_ns(100, 16) == pytest.approx(measured.latency_ns(100, 16) * 900 / 320, rel=1e-6)
+def test_what_was_not_measured_can_be_estimated_from_another_kind_by_its_compute_units() -> None:
+    device = '[[device]]\nkind = "t4"\nestimate_from = "v100"\n'
+    surface = parse(device + MODEL).loads[0].model.surfaces["t4"]
+    half = tables.surface("v100", "resnet50").latency_ns(50, 16)  # a T4 has half the units of a V100
+    assert surface.latency_ns(100, 16) == pytest.approx(half, rel=0.01)
+    flat = parse(device + MODEL + 'assume = "flat"\n').loads[0].model.surfaces["t4"]
+    assert isinstance(flat, FlatKneeSurface)
+    assert flat.knee_units == 80
 
 
 def test_each_process_of_arrivals_can_be_described(tmp_path: Path) -> None:
