@@ -120,7 +120,9 @@ class Plan:
         for job, start_ns in zip(jobs, starts, strict=True):
             job.start_ns = start_ns
 
-    def with_reserved(self, candidate: Candidate, jobs: DeadlineJobs) -> Plan | None:
+    def with_reserved(
+        self, candidate: Candidate, jobs: DeadlineJobs, *, whatever_is_lost: bool
+    ) -> Plan | None:
         """Plan the same with a batch at the earliest time after now at which no more jobs are lost; None: at none."""
         for end_ns in self._running.changes():
             start_ns = self._running.earliest(candidate.units, candidate.run_ns, end_ns)
@@ -132,7 +134,7 @@ class Plan:
             running.add(candidate.units, start_ns, start_ns + candidate.run_ns)
             last = {**self._last, candidate.name: start_ns + candidate.run_ns}
             plan = Plan(others, running, last, self._now)
-            if plan._lost <= self._lost:
+            if whatever_is_lost or plan._lost <= self._lost:
                 return plan
         return None
 

@@ -23,6 +23,8 @@ from polymux.policy.serving.operating_point import Candidate, OperatingPoints
 
 SESSIONS = 10
 """How many past sessions count for who had least device time."""
+STARVED = 2
+"""Sessions after which a model without a batch no longer stands back for deadline jobs."""
 DEADLINES = "deadlines"
 _MOST_PLANS = 8
 """Candidates for which the deadline jobs are planned anew in one decision."""
@@ -42,8 +44,9 @@ class DStack:
     least device time over the last ten sessions (relative to the weight) first, unless a deadline job could then no
     longer be planned; a start within the window of the model's own deadline job is that job. A model that cannot start
     and lags behind all that could, by more than half of its own batch (so that the batch brings them closer), has the
-    earliest possible time reserved, or small shares would fill every gap before a large one fits. Both passes are done
-    again whenever something can start. Nothing is refused and nothing interrupted.
+    earliest possible time reserved, or small shares would fill every gap before a large one fits; and for one that has
+    not had a batch for two sessions, deadline jobs make way. Both passes are done again whenever something can start.
+    Nothing is refused and nothing interrupted.
 
     References
     ----------
@@ -58,6 +61,7 @@ class DStack:
         self._session_ns = 0
         self._session_end_ns = 0
         self._past: deque[tuple[int, dict[ModelName, int]]] = deque(maxlen=SESSIONS)
+        self._started_ns: dict[ModelName, int] = {}
         self._seen: set[ModelName] = set()
         self._wake_ns = 0
 
@@ -146,24 +150,31 @@ class DStack:
         plans, reserved = 0, False
         for (_, used), index in ranked:
             candidate = candidates[index]
+            starved = self._starved(candidate.state, now)
             if candidate.startable:
                 own = jobs.own(candidate.name, now)
-                if plan.has_room(candidate.units, candidate.run_ns, own, now):
+                if starved or plan.has_room(candidate.units, candidate.run_ns, own, now):
                     return candidate
                 if plans < _MOST_PLANS and plan.still_possible(candidate, own, now):
                     return candidate
                 plans += 1
             half_ns = candidate.run_ns / 2 / candidate.state.model.weight
-            if not reserved and used + half_ns < least:
-                with_it = plan.with_reserved(candidate, jobs)
+            if not reserved and (starved or used + half_ns < least):
+                with_it = plan.with_reserved(candidate, jobs, whatever_is_lost=starved)
                 plan, reserved = with_it or plan, with_it is not None
         return None
+
+    def _starved(self, state: ModelState, now: int) -> bool:
+        """Whether a model has waited for two sessions without a batch: then no deadline job stands in its way."""
+        since_ns = max(self._started_ns.get(state.model.name, 0), state.waiting[0].arrival_ns)
+        return now - since_ns > STARVED * self._session_ns
 
     def _start(self, candidate: Candidate, jobs: DeadlineJobs, device: DeviceState, now: int) -> Start:
         name = candidate.name
         own = jobs.own(name, now)
         if own is not None:
             jobs.remove(own)
+        self._started_ns[name] = now
         reason = "fair pass: least device time" if own is None else "its deadline job"
         return Start(name, device.spec.id, candidate.units, candidate.requests, reason)
 
