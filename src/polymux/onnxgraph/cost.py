@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from polymux.core.errors import InvalidRequest
 from polymux.onnxgraph.file import import_onnx
 from polymux.onnxgraph.inputs import Arrays
+from polymux.onnxgraph.running import import_onnxruntime, plain_options, run_session, session_of
 from polymux.perfmodel.operations import Node, Tensor
 
 _ITEM_NBYTES = {
@@ -18,6 +18,23 @@ _ITEM_NBYTES = {
     "float": 4, "int64": 8, "uint64": 8, "double": 8, "complex64": 8, "complex128": 16, "int4": 0.5, "uint4": 0.5,
 }  # fmt: skip
 _ATTRIBUTES = ("transA", "transB", "kernel_shape", "equation", "group")
+
+
+def optimized(model: Any) -> Any:
+    """Return a model as it is run: constants folded, operators fused, its layout as it was.
+
+    Raises
+    ------
+    InvalidRequest
+        If it cannot be loaded.
+    """
+    with tempfile.TemporaryDirectory(prefix="polymux-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        options = plain_options()
+        options.graph_optimization_level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = str(path)
+        session_of(model, options)
+        return import_onnx().load(str(path))
 
 
 def nodes_of(model: Any, arrays: Arrays) -> list[Node]:
@@ -38,8 +55,6 @@ def nodes_of(model: Any, arrays: Arrays) -> list[Node]:
     -----
     Shapes that depend on values are those of this run. Nothing is optimized, so the nodes are those of the file.
     """
-    import onnxruntime
-
     named = type(model)()
     named.CopyFrom(model)
     attributes: dict[str, dict[str, Any]] = {}
@@ -49,23 +64,16 @@ def nodes_of(model: Any, arrays: Arrays) -> list[Node]:
         attributes[node.name] = _read(node)
         weights.update(f"{node.name}:{at}" for at, name in enumerate(node.input) if name in constants)
     with tempfile.TemporaryDirectory(prefix="polymux-") as folder:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options = plain_options()
+        options.graph_optimization_level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry(
             "session.disable_prepacking", "1"
         )  # packed weights would be left out
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "nodes")
-        try:
-            session = onnxruntime.InferenceSession(
-                named.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            session.run(None, arrays)
-            events = json.loads(Path(session.end_profiling()).read_text())
-        except Exception as error:  # onnxruntime's errors have no common class but this
-            raise InvalidRequest(f"the model does not run: {' '.join(str(error).split())[:300]}") from error
+        session = session_of(named, options)
+        run_session(session, arrays)
+        events = json.loads(Path(session.end_profiling()).read_text())
     return list(_nodes(events, attributes, weights))
 
 

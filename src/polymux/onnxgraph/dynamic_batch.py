@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polymux.core.errors import DeviceUnavailable, PolymuxError
+from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.onnxgraph.file import import_onnx
 from polymux.onnxgraph.inputs import Arrays, ItemInput, batch_of, join
+from polymux.onnxgraph.running import run
 
 DIMENSION = "batch"
 _ITEMS = 3
@@ -123,24 +124,9 @@ def _compare(name: str, alone: Sequence[NDArray[Any]], whole: NDArray[Any]) -> N
 
 def _run(model: Any, arrays: Arrays, problem: str) -> Arrays:
     try:
-        import onnxruntime
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"running a model needs onnxruntime ({error}); install it with pip install 'polymux[profile]'"
-        ) from error
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, arrays), strict=True))
-    except Exception as error:  # onnxruntime's errors have no common class but this
-        text = " ".join(str(error).split())
-        raise NotBatchable(f"{problem}: {text[:300]}") from error
+        return run(model, arrays)
+    except InvalidRequest as error:
+        raise NotBatchable(f"{problem}: {error}") from error
 
 
 def _name_extent(tensor: Any, axis: int) -> None:

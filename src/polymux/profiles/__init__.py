@@ -5,15 +5,17 @@
 """
 
 from polymux.profiles.identity import DeviceIdentity, device_key, identify, model_key
-from polymux.profiles.records import Grid, Point, ProfiledModel
+from polymux.profiles.records import Grid, NodeCost, Point, ProfiledModel, Roof
 from polymux.profiles.store import ProfileStore
 
 __all__ = [
     "DeviceIdentity",
     "Grid",
+    "NodeCost",
     "Point",
     "ProfileStore",
     "ProfiledModel",
+    "Roof",
     "device_key",
     "identify",
     "model_key",

@@ -13,12 +13,12 @@ from polymux.core.errors import ConfigError
 APPLICATION_ID = 0x504D5850  # "PMXP"
 VERSION = 1
 _KEY = "profile store"
-TABLES = ("model", "device", "grid", "point")
+TABLES = ("model", "device", "grid", "point", "cost", "roof")
 
 SCHEMA = """
 CREATE TABLE model (
-    key TEXT PRIMARY KEY, name TEXT NOT NULL, path TEXT NOT NULL, batching TEXT NOT NULL, flops REAL NOT NULL,
-    activation_nbytes REAL NOT NULL, weight_nbytes INTEGER NOT NULL, inputs TEXT NOT NULL, digest TEXT NOT NULL
+    key TEXT PRIMARY KEY, name TEXT NOT NULL, path TEXT NOT NULL, batching TEXT NOT NULL,
+    weight_nbytes INTEGER NOT NULL, inputs TEXT NOT NULL, digest TEXT NOT NULL
 ) STRICT;
 CREATE TABLE device (key TEXT PRIMARY KEY, identity TEXT NOT NULL, digest TEXT NOT NULL) STRICT;
 CREATE TABLE grid (
@@ -33,6 +33,16 @@ CREATE TABLE point (
     mean_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL, min_ns INTEGER NOT NULL, half_width_ns INTEGER NOT NULL,
     confidence REAL NOT NULL, measured_at INTEGER NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (model, device, units, batch)
+) STRICT;
+CREATE TABLE cost (
+    model TEXT NOT NULL REFERENCES model(key) ON DELETE CASCADE, number INTEGER NOT NULL, op TEXT NOT NULL,
+    flops REAL NOT NULL, more_flops REAL NOT NULL, nbytes REAL NOT NULL, more_nbytes REAL NOT NULL,
+    weight_nbytes REAL NOT NULL, is_known INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (model, number)
+) STRICT;
+CREATE TABLE roof (
+    device TEXT NOT NULL REFERENCES device(key) ON DELETE CASCADE, units INTEGER NOT NULL,
+    flops_per_s REAL NOT NULL, bandwidth_bytes_per_s REAL NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (device, units)
 ) STRICT;
 """
 
@@ -117,7 +127,8 @@ def transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
 
 def digest(values: Sequence[object]) -> str:
     """Sum over a row's values: what a flipped bit on the disk would otherwise turn into a wrong plan."""
-    return hashlib.sha256(repr(tuple(values)).encode()).hexdigest()[:16]
+    plain = [float(value) if isinstance(value, int) else value for value in values]  # as REAL columns return it
+    return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
 
 
 def checked(path: Path, table: str, row: Sequence[object]) -> Sequence[object]:

@@ -22,8 +22,6 @@ class ProfiledModel:
         Where its file was; for people only.
     batching : {"dynamic", "rewritten", "fixed"}
         Whether its batch is free, was made free by rewriting, or stays as the file says.
-    flops, activation_nbytes : float
-        Floating point operations, and bytes of inputs and outputs of its nodes, of one item.
     weight_nbytes : int
         Of its weights.
     inputs : str
@@ -34,8 +32,6 @@ class ProfiledModel:
     name: str
     path: str = ""
     batching: str = "dynamic"
-    flops: float = 0.0
-    activation_nbytes: float = 0.0
     weight_nbytes: int = 0
     inputs: str = ""
 
@@ -101,3 +97,52 @@ class Point:
             raise InvalidRequest(f"measured point {self}: its times contradict each other")
         if self.half_width_ns < 0 or not 0 < self.confidence < 1:
             raise InvalidRequest(f"measured point {self}: its confidence interval is none")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What a node of a model's graph takes.
+
+    Parameters
+    ----------
+    op : str
+        Operator.
+    flops, nbytes : float
+        Operations, and bytes read and written, for one item.
+    more_flops, more_nbytes : float
+        The same for each further item of a batch.
+    weight_nbytes : float
+        Of the bytes, those of weights.
+    is_known : bool
+        Whether the operations were counted by a rule.
+    """
+
+    op: str
+    flops: float
+    more_flops: float
+    nbytes: float
+    more_nbytes: float
+    weight_nbytes: float
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What a share of a device can do at most, measured.
+
+    Parameters
+    ----------
+    units : int
+    flops_per_s : float
+        Of a product of large matrices in single precision.
+    bandwidth_bytes_per_s : float
+        Of a sum of large arrays, bytes read and written.
+    """
+
+    units: int
+    flops_per_s: float
+    bandwidth_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        if self.units < 1 or not (self.flops_per_s > 0 and self.bandwidth_bytes_per_s > 0):
+            raise InvalidRequest(f"roof {self}: give positive numbers")

@@ -21,10 +21,10 @@ from polymux.profiles.database import (
     transaction,
 )
 from polymux.profiles.identity import DeviceIdentity
-from polymux.profiles.records import Grid, Point, ProfiledModel
+from polymux.profiles.records import Grid, NodeCost, Point, ProfiledModel, Roof
 
 Statistic = Literal["median", "mean", "p95"]
-_Record = TypeVar("_Record", ProfiledModel, Point)
+_Record = TypeVar("_Record", ProfiledModel, Point, NodeCost, Roof)
 
 
 class ProfileStore:
@@ -129,10 +129,20 @@ class ProfileStore:
         done = {(point.units, point.batch) for point in self.points(model_key, device_key)}
         return [] if grid is None else [place for place in grid.places if place not in done]
 
+    def costs(self, model_key: str) -> list[NodeCost]:
+        """What the nodes of a model take, in their order."""
+        rows = self._rows("cost", "WHERE model = ? ORDER BY number", (model_key,))
+        return [self._made(NodeCost, (*row[2:-1], bool(row[-1]))) for row in rows]
+
+    def roofs(self, device_key: str) -> dict[int, Roof]:
+        """What the shares of a device can do at most, by their units."""
+        rows = self._rows("roof", "WHERE device = ?", (device_key,))
+        return {row[1]: self._made(Roof, row[1:]) for row in rows}
+
     # What follows
 
     def surface(
-        self, model_key: str, device_key: str, statistic: Statistic = "median"
+        self, model_key: str, device_key: str, statistic: Statistic = "median", limit: int = 0
     ) -> TableSurface | None:
         """Latency surface of a model on a kind of device; None without a finished profile of just these.
 
@@ -141,6 +151,8 @@ class ProfileStore:
         model_key, device_key : str
         statistic : {"median", "mean", "p95"}
             Which of the measured times.
+        limit : int
+            Largest batch that the model is given where it is used, when that is less than what was measured; 0: all.
 
         Notes
         -----
@@ -156,7 +168,8 @@ class ProfileStore:
         }
         if any(place not in times for place in grid.places):
             return None
-        return TableSurface(grid.units, grid.batches, _monotone(grid, times))
+        most = min(limit or grid.batches[-1], grid.batches[-1])
+        return TableSurface(grid.units, grid.batches, _monotone(grid, times), most)
 
     def require_surface(
         self, model: ProfiledModel, device: DeviceIdentity, statistic: Statistic = "median"
@@ -201,6 +214,21 @@ class ProfileStore:
     def put_point(self, model_key: str, device_key: str, point: Point) -> None:
         """Add a measured point, in place of an earlier one."""
         self._put("point", (model_key, device_key, *astuple(point)))
+
+    def put_costs(self, model_key: str, costs: Sequence[NodeCost]) -> None:
+        """Say what the nodes of a model take, in place of what was there."""
+        rows = [(model_key, number, *astuple(cost)) for number, cost in enumerate(costs)]
+        rows = [(*row[:-1], int(row[-1])) for row in rows]
+        with transaction(self.path, self._connection):
+            self._connection.execute("DELETE FROM cost WHERE model = ?", (model_key,))
+            self._connection.executemany(
+                "INSERT INTO cost VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*row, digest(row)) for row in rows],
+            )
+
+    def put_roof(self, device_key: str, roof: Roof) -> None:
+        """Say what a share of a device can do at most."""
+        self._put("roof", (device_key, *astuple(roof)))
 
     def forget(self, model_key: str, device_key: str | None = None) -> None:
         """Remove a model's profile on one device, or the model with all its profiles."""

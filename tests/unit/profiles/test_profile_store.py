@@ -13,14 +13,26 @@ from typing import Any
 import pytest
 
 from polymux.core.errors import ConfigError, InvalidRequest
-from polymux.profiles import DeviceIdentity, Grid, Point, ProfiledModel, ProfileStore, device_key, identify
+from polymux.profiles import (
+    DeviceIdentity,
+    Grid,
+    NodeCost,
+    Point,
+    ProfiledModel,
+    ProfileStore,
+    Roof,
+    device_key,
+    identify,
+)
 from polymux.profiles.identity import model_key
 
 MODEL = ProfiledModel(
-    "sha256:" + "ab" * 32, "squeezenet", "/models/squeezenet.onnx", "dynamic", 7e8, 1e7, 5_000_000
+    "sha256:" + "ab" * 32, "squeezenet", "/models/squeezenet.onnx", "dynamic", 5_000_000, "x=Nx3x8x8"
 )
 DEVICE = DeviceIdentity("cpu", "Some Processor", 2, "host", "model 1", {"onnxruntime": "1.20"})
 GRID = Grid((1, 2), (1, 4))
+COSTS = [NodeCost("Conv", 2e6, 2e6, 9e3, 5e3, 4e3, True), NodeCost("Odd", 1.0, 1.0, 8.0, 8.0, 0.0, False)]
+ROOF = Roof(1, 5e10, 1e10)
 TIMES = {(1, 1): 100, (2, 1): 60, (1, 4): 380, (2, 4): 200}
 
 
@@ -45,6 +57,8 @@ def fill(store: ProfileStore, times: dict[tuple[int, int], int] = TIMES) -> None
     store.put_model(MODEL)
     store.put_device(DEVICE)
     store.put_grid(MODEL.key, DEVICE.key, GRID)
+    store.put_costs(MODEL.key, COSTS)
+    store.put_roof(DEVICE.key, ROOF)
     for (units, batch), median_ns in times.items():
         store.put_point(MODEL.key, DEVICE.key, point(units, batch, median_ns))
 
@@ -60,8 +74,14 @@ def test_what_is_written_is_there_after_opening_the_file_again(store: ProfileSto
         assert reopened.points(MODEL.key, DEVICE.key) == [
             point(*place, TIMES[place]) for place in sorted(TIMES)
         ]
+        assert reopened.costs(MODEL.key) == COSTS
+        assert reopened.roofs(DEVICE.key) == {1: ROOF}
+        small = reopened.surface(MODEL.key, DEVICE.key, limit=2)
+        assert small is not None
+        assert small.max_batch == 2
         surface = reopened.surface(MODEL.key, DEVICE.key)
         assert surface is not None
+        assert surface.max_batch == 4
         assert {place: surface.latency_ns(*place) for place in TIMES} == TIMES
         slow = reopened.surface(MODEL.key, DEVICE.key, "p95")
         assert slow is not None
@@ -219,7 +239,8 @@ def test_a_truncated_store_is_an_error(store: ProfileStore, path: Path) -> None:
 def everything(path: Path) -> object:
     with ProfileStore(path) as store:
         surface = store.surface(MODEL.key, DEVICE.key)
-        return store.models(), store.devices(), store.points(MODEL.key, DEVICE.key), surface
+        measured = store.points(MODEL.key, DEVICE.key), store.costs(MODEL.key), store.roofs(DEVICE.key)
+        return store.models(), store.devices(), measured, surface
 
 
 def test_a_flipped_byte_anywhere_is_an_error_or_without_effect(store: ProfileStore, path: Path) -> None:
@@ -245,7 +266,9 @@ def test_a_flipped_byte_anywhere_is_an_error_or_without_effect(store: ProfileSto
         ("grid", "units", "[1]"),
         ("grid", "batches", "[1, 2]"),
         ("device", "identity", json.dumps({"api": "cpu"})),
-        ("model", "flops", 1.0),
+        ("model", "weight_nbytes", 1),
+        ("cost", "flops", 1.0),
+        ("roof", "flops_per_s", 1.0),
     ],
 )
 def test_a_value_that_was_changed_in_the_file_is_an_error(
