@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from polymux.cli.command_line import COMMANDS
 from tests.docs.page import PAGES, ROOT, Block, blocks, matches, run, stop_server
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -57,7 +58,7 @@ def _make_targets(folder: str) -> set[str]:
 
 @cache
 def _help(subcommand: str) -> str | None:
-    asked = [sys.executable, "-m", "polymux.cli", *([subcommand] if subcommand else []), "--help"]
+    asked = [sys.executable, "-m", "polymux.cli", *subcommand.split(), "--help"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     return answer.stdout if answer.returncode == 0 else None
 
@@ -70,7 +71,8 @@ def _complaint(words: list[str]) -> str | None:
         return f"make has no target {unknown}" if unknown else None
     if words[:1] != ["polymux"]:
         return None
-    subcommand = next((word for word in words[1:] if not word.startswith("-")), "")
+    named = [word for word in words[1:] if not word.startswith("-")]
+    subcommand = " ".join(named[:2]) if " ".join(named[:2]) in COMMANDS else "".join(named[:1])
     text = _help(subcommand)
     if text is None:
         return f"polymux has no command {subcommand!r}"

@@ -23,6 +23,9 @@ COMMANDS = {
     "serve": "polymux.cli.serve",
     "demo": "polymux.cli.demo",
     "bench": "polymux.cli.bench",
+    "profile": "polymux.cli.profile",
+    "profile show": "polymux.cli.profile_show",
+    "profile forget": "polymux.cli.profile_forget",
     "replay": "polymux.cli.replay",
     "simulate": "polymux.cli.simulate",
 }
@@ -30,6 +33,7 @@ COMMANDS = {
 
 NEEDS = {
     "serve": "polymux[serve]",
+    "profile": "polymux[profile]",
 }
 """Commands that work only with an extra installed."""
 
@@ -57,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit code: 0 done, 1 failed, 2 wrong arguments (raised as SystemExit by argparse), 130 interrupted.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = _joined(list(sys.argv[1:] if arguments is None else arguments))
     options = _parser(given).parse_args(given)
     try:
         return int(options.run(options))
@@ -69,6 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _joined(given: list[str]) -> list[str]:
+    """Make one word of the two that name a command."""
+    joined = " ".join(given[:2])
+    return [joined, *given[2:]] if len(given) > 1 and joined in COMMANDS else given
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

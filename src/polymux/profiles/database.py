@@ -127,7 +127,9 @@ def transaction(path: Path, connection: sqlite3.Connection) -> Iterator[None]:
 
 def digest(values: Sequence[object]) -> str:
     """Sum over a row's values: what a flipped bit on the disk would otherwise turn into a wrong plan."""
-    plain = [float(value) if isinstance(value, int) else value for value in values]  # as REAL columns return it
+    plain = [
+        float(value) if isinstance(value, int) else value for value in values
+    ]  # as REAL columns return it
     return hashlib.sha256(repr(plain).encode()).hexdigest()[:16]
 
 

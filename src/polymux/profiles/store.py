@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from polymux.core.errors import ConfigError, InvalidRequest
+from polymux.perfmodel.measurement import Measurement
 from polymux.perfmodel.surface import TableSurface
+from polymux.perfmodel.surface_fit import fit_surface
 from polymux.profiles.database import (
     TABLES,
     checked,
@@ -157,7 +159,7 @@ class ProfileStore:
         Notes
         -----
         Noise is taken out where it contradicts what must be: a larger batch takes no less time, a larger share no
-        more.
+        more. See `polymux.perfmodel.surface_fit`.
         """
         grid = self.grid(model_key, device_key)
         if grid is None:
@@ -168,8 +170,9 @@ class ProfileStore:
         }
         if any(place not in times for place in grid.places):
             return None
+        points = [Measurement(*place, times[place]) for place in grid.places]
         most = min(limit or grid.batches[-1], grid.batches[-1])
-        return TableSurface(grid.units, grid.batches, _monotone(grid, times), most)
+        return fit_surface(points, grid.units, grid.batches, most).surface
 
     def require_surface(
         self, model: ProfiledModel, device: DeviceIdentity, statistic: Statistic = "median"
@@ -274,14 +277,3 @@ class ProfileStore:
             return kind(*values)
         except (InvalidRequest, TypeError) as error:
             raise damaged(self.path, str(error)) from error
-
-
-def _monotone(grid: Grid, times: dict[tuple[int, int], int]) -> tuple[tuple[int, ...], ...]:
-    """Raise times that are less than those of a smaller batch or a larger share."""
-    table = [[times[units, batch] for batch in grid.batches] for units in grid.units]
-    for i in reversed(range(len(grid.units))):
-        for j in range(len(grid.batches)):
-            smaller = table[i][j - 1] if j else 0
-            larger = table[i + 1][j] if i + 1 < len(grid.units) else 0
-            table[i][j] = max(table[i][j], smaller, larger)
-    return tuple(tuple(row) for row in table)

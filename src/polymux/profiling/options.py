@@ -10,6 +10,7 @@ from polymux.profiling.confidence import CONFIDENCES
 
 BATCHES = (1, 2, 4, 8, 16)
 MOST_BATCH = 4096
+MIN_REPEATS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ProfileOptions:
     units: tuple[int, ...] = ()
     confidence: float = 0.95
     precision: float = 0.03
-    min_repeats: int = 10
+    min_repeats: int = MIN_REPEATS
     max_repeats: int = 1000
     place_s: float = 3.0
     batch_s: float = 5.0
