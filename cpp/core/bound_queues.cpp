@@ -4,6 +4,15 @@
 
 namespace polymux {
 
+unsigned char* BoundQueue::granted_data(const CheckedRef& ref) const {
+  for (const GrantedBuffer& g : granted) {
+    if (g.slot == ref.slot && g.generation == ref.generation) {
+      return g.nbytes == ref.nbytes && (ref.access & ~g.access) == 0 ? g.data : nullptr;
+    }
+  }
+  return nullptr;
+}
+
 bool BoundQueue::available() {
   if (held || broken || leaving || (fail_head && in_hand != 0)) return false;
   const uint64_t next = ring->taken + 1;

@@ -26,6 +26,15 @@ struct FairGroup {
   uint32_t n_queues = 0;
 };
 
+// A buffer that its device has in memory that the processor reaches, and that stays there until it is recalled.
+struct GrantedBuffer {
+  uint32_t slot;
+  uint16_t generation;
+  uint8_t access;
+  uint64_t nbytes;
+  unsigned char* data;
+};
+
 struct BoundQueue {
   std::string queue;
   std::shared_ptr<Segment> segment;
@@ -47,6 +56,11 @@ struct BoundQueue {
   std::atomic<uint64_t> waiting_cycles{0};
   std::atomic<uint64_t> failed{0};
   std::optional<std::pair<int32_t, std::string>> fail_head;
+  std::vector<GrantedBuffer> granted;
+  uint32_t uses = 0;  // tasks that may still run on what is granted
+
+  // The memory in which a task finds a buffer; nullptr when that is not granted.
+  unsigned char* granted_data(const CheckedRef& ref) const;
 
   void weigh(uint32_t weight) { cost = static_cast<double>(kNormalWeight) / weight; }
   // Whether its head may be taken now, or is none that can be: then `seen` is not the next task's number.

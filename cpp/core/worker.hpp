@@ -91,6 +91,10 @@ class Worker {
   void put_back(TaskRecord* task);
   // Back to the head of its queue, which is let go of at once: no "released" follows.
   QueueStats give_up(TaskRecord* task);
+  // Lets the next native tasks of a queue that use these buffers only, at most `uses` of them, run without the caller,
+  // who keeps the buffers where they are until it recalls them. Both do nothing for a queue that is not bound here.
+  void grant(const std::string& queue, std::vector<GrantedBuffer> buffers, uint32_t uses);
+  void recall(const std::string& queue);
 
   WorkerStats stats();  // of the queues bound now
   std::vector<TraceRecord> drain_trace();
@@ -116,6 +120,7 @@ class Worker {
   bool anything_to_do();
   void sleep();
   bool run_native(BoundQueue& bound, CheckedTask& task);
+  bool find_data(BoundQueue& bound, const CheckedTask& task, unsigned char** data) const;
   void finish(BoundQueue& bound, const TaskHeader& task, int32_t status, const char* text, size_t nbytes,
               uint64_t start);
   QueueStats stats_of(const BoundQueue& bound, double ns_per_cycle) const;

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
@@ -178,6 +179,19 @@ nb::tuple call_native(uint64_t address, const std::vector<AnyArray>& arrays, con
   return nb::make_tuple(rc, rc == 0 ? "" : std::string(message));
 }
 
+void grant(Worker& worker, const std::string& queue,
+           const std::vector<std::tuple<uint32_t, uint16_t, uint8_t, uint64_t>>& buffers,
+           const std::vector<nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig>>& memories, uint32_t uses) {
+  if (buffers.size() != memories.size()) throw std::invalid_argument("one memory for each buffer");
+  std::vector<GrantedBuffer> granted;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const auto& [slot, generation, access, nbytes] = buffers[i];
+    if (memories[i].size() < nbytes) throw std::invalid_argument("a memory is smaller than its buffer");
+    granted.push_back({slot, generation, access, nbytes, memories[i].data()});
+  }
+  worker.grant(queue, std::move(granted), uses);
+}
+
 void set_native(NativeTable& table, uint32_t id, uint64_t address, uint32_t n_inputs, uint32_t n_outputs, bool variadic,
                 std::vector<uint32_t> dtype_masks, uint32_t arguments_nbytes, bool threads) {
   if (!variadic && dtype_masks.size() != n_inputs + n_outputs) {
@@ -300,6 +314,10 @@ void bind_server(nb::module_& m) {
           "task"_a,
           "Back to the head of its queue, which is let go of at once, without \"released\"; (tasks, busy_ns, "
           "waiting_ns, failed).")
+      .def("grant", &grant, "queue"_a, "buffers"_a, "memories"_a, "uses"_a,
+           "Let native tasks of a queue on these buffers, (slot, generation, access, nbytes) each, run in these "
+           "memories, which stay until `recall`.")
+      .def("recall", &Worker::recall, "queue"_a)
       .def("stats", &stats_dict)
       .def("drain_trace", &trace_list, "[(queue, kernel_id, sequence, submitted_ns, start_ns, end_ns)]")
       .def_prop_ro("trace_dropped", &Worker::trace_dropped);

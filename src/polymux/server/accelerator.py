@@ -26,6 +26,7 @@ from polymux.server.isolation import Isolation
 from polymux.server.machine import Callbacks, Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
+from polymux.server.result_shapes import report_shapes
 from polymux.server.session import TaskQueue
 from polymux.server.started import BoundQueue, Ready, Started, TakenBackError, may_run_again
 
@@ -159,6 +160,7 @@ class Accelerator:
         self._execution.let_rest()
         bound = self._bound.pop(queue, None)
         if bound is not None:
+            self._execution.forget(bound.queue)
             self._count(bound.queue, *counts)
             self._callbacks.post(QueueReleased(bound.queue.id))
 
@@ -167,6 +169,7 @@ class Accelerator:
         self._execution.let_rest()
         counts = self.worker.give_up(task)
         del self._bound[bound.queue.id]
+        self._execution.forget(bound.queue)
         self._count(bound.queue, *counts)
         self._callbacks.ask(question)
 
@@ -317,7 +320,7 @@ class Accelerator:
         self._execution.let_rest()
         shapes = self._isolation.run(session, ready, refs, scalars)
         if shapes is not None:
-            self._execution.report_shapes(ready, session, refs, shapes)
+            report_shapes(ready, session, refs, shapes)
         return Started(bound, task, None, ready, refs)
 
     def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:

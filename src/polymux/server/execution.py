@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from math import prod
 from time import monotonic_ns
-from typing import Any
 
 from polymux.core.device_spec import DeviceSpec
 from polymux.core.dtype import DType
 from polymux.core.errors import Closed
+from polymux.core.implementation import NativeFunction
 from polymux.core.status import TaskStatus
-from polymux.core.task_view import MAX_RANK, Access, BufferView
+from polymux.core.task_view import Access, BufferView
 from polymux.device.host_arrays import typed
 from polymux.device.protocol import LaunchError, LaunchingStream, Operand, Shapes, Stream
-from polymux.segment import SegmentError, TaskRecord
+from polymux.segment import SegmentError, TaskRecord, Worker
 from polymux.server.arguments import Ref, check_buffers, check_scalars
 from polymux.server.health import LOST_AFTER
 from polymux.server.kernels import BARRIER, FIRST_ID, TO_HOST
@@ -28,10 +28,12 @@ from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST, READ, WRITE, Lease, Want
 from polymux.server.placing import BufferChangedError, ContentLostError, DoesNotFitError
 from polymux.server.residency import Residency
+from polymux.server.result_shapes import report_shapes
 from polymux.server.session import Session, TaskQueue
 from polymux.server.started import BoundQueue, ElsewhereError, Held, Key, Ready, Started
 from polymux.server.transfer import CopyFailedError
 from polymux.server.waiting import Relieve
+from polymux.server.working_sets import WorkingSets
 
 KEPT = 64
 """Sets of buffers whose operands are kept for one kernel of one queue."""
@@ -49,6 +51,8 @@ class Execution:
         The thread's own.
     location : int
         Where the device's kernels find their data: `HOST` or its own memory.
+    worker : Worker
+        The thread's own.
     residency : Residency
     measurements : Measurements
     """
@@ -58,6 +62,7 @@ class Execution:
         device: DeviceSpec,
         stream: Stream,
         location: int,
+        worker: Worker,
         residency: Residency,
         measurements: Measurements,
     ) -> None:
@@ -70,6 +75,7 @@ class Execution:
         self._launching: LaunchingStream | None = stream if ahead else None  # type: ignore[assignment]
         self._last_end_ns = 0
         self._resting: tuple[Ready, Key, Held] | None = None
+        self._kept = WorkingSets(worker, residency, location)
 
     def ready(self, bound: BoundQueue, kernel_id: int) -> Ready | None:
         """Find a kernel and make it ready; None when the device has no implementation of it.
@@ -122,6 +128,9 @@ class Execution:
             shapes = self._launch(ready, operands)
             self._ended(ready, bound.queue.session, refs, start_ns, shapes)
             return Started(bound, task)
+        if ready.native:
+            self._run_native(bound, ready, refs, key, relieve)
+            return Started(bound, task)
         held = ready.held.get(key)
         if self._resting is not None and self._resting[2] is held and held.uses < HELD_BY:
             self._resting = None
@@ -167,18 +176,23 @@ class Execution:
     @property
     def holds_on(self) -> bool:
         """Whether buffers are held that no task uses, in case that the next one does."""
-        return self._resting is not None
+        return self._resting is not None or bool(self._kept)
 
     def let_rest(self) -> bool:
         """Let go of buffers that no task uses; False when none are held. To be called before anything is waited for."""
         if self._resting is None:
-            return False
+            return self._kept.end_all()
         ready, key, held = self._resting
         self._resting = None
         if ready.held.get(key) is held:
             del ready.held[key]
         self._residency.release(held.lease)
+        self._kept.end_all()
         return True
+
+    def forget(self, queue: TaskQueue) -> None:
+        """Keep nothing of a queue that was let go of."""
+        self._kept.forget(queue.id)
 
     def bring(
         self, session: Session, queue: TaskQueue, refs: list[Ref], location: int, relieve: Relieve
@@ -191,6 +205,9 @@ class Execution:
             OUT_OF_MEMORY or BAD_BUFFER, in words, or what the device says.
         """
         wants = [Want(session.home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
+        return self._bring(wants, queue, location, relieve)
+
+    def _bring(self, wants: list[Want], queue: TaskQueue, location: int, relieve: Relieve) -> Lease:
         stream = self._stream if self._location != HOST else None
         try:
             return self._acquire(location, wants, queue.id, stream, relieve)
@@ -219,27 +236,6 @@ class Execution:
                     raise
         return self._residency.acquire(location, wants, queue, stream, relieve)
 
-    def report_shapes(
-        self, ready: Ready, session: Session, refs: list[Ref], shapes: list[tuple[int, ...]]
-    ) -> None:
-        """Tell the client what shapes its outputs have.
-
-        Raises
-        ------
-        LaunchError
-            When they cannot be, or exceed their buffers.
-        """
-        outputs = refs[len(ready.kernel.spec.inputs) :]
-        if len(shapes) != len(outputs):
-            raise LaunchError(
-                TaskStatus.KERNEL_FAILED, f"it returned {len(shapes)} shapes for {len(outputs)} outputs"
-            )
-        for shape, ref in zip(shapes, outputs, strict=True):
-            _check_shape(shape, ref)
-        for shape, ref in zip(shapes, outputs, strict=True):
-            if shape != ref[4]:
-                session.segment.set_shape(ref[0], ref[1], list(shape))
-
     def _prepare(self, session: Session, kernel_id: int) -> Ready | None:
         kernel = session.kernels.by_id(kernel_id)
         if kernel is None:
@@ -253,17 +249,53 @@ class Execution:
         if api in kernel.isolated:
             return Ready(kernel, isolated=kernel.isolated[api])
         try:
-            return Ready(kernel, self._stream.prepare(kernel.spec, kernel.implementations[api]))
+            implementation = kernel.implementations[api]
+            native = (
+                isinstance(implementation, NativeFunction)
+                and self._device.api == "cpu"
+                and self._launching is None
+            )
+            return Ready(kernel, self._stream.prepare(kernel.spec, implementation), native=native)
         except LaunchError as error:
             return Ready(kernel, failure=(error.code, error.message))
 
-    def _hold(self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve) -> Held:
+    def _run_native(
+        self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve
+    ) -> None:
+        """Run a C function on the device's own memory; further ones on the same buffers may run without Python."""
+        views = self._views(ready, refs, key)
+        queue = bound.queue
+        kept, wants = self._kept.begin(queue, refs, monotonic_ns())
+        try:
+            lease = self._bring(wants, queue, self._location, relieve)
+        except LaunchError:
+            if len(wants) == len(refs):
+                raise
+            self._kept.start_anew(kept)
+            lease = self._bring(wants[: len(refs)], queue, self._location, relieve)
+        try:
+            operands = [Operand(view, None, lease.memory(view.slot)) for view in views]
+            start_ns = monotonic_ns()
+            shapes = self._launch(ready, operands)
+            end_ns = monotonic_ns()
+        except BaseException:
+            self._residency.release(lease)
+            raise
+        self._kept.keep(queue, kept, lease, start_ns, end_ns)
+        self._ended(ready, queue.session, refs, start_ns, shapes)
+
+    def _views(self, ready: Ready, refs: list[Ref], key: Key) -> list[BufferView]:
+        """Check a task's buffers, once for each set of them."""
         views = ready.views.get(key)
         if views is None:
             check_buffers(ready.kernel.spec, refs)
             if len(ready.views) >= KEPT:
                 ready.views.clear()
             views = ready.views[key] = [_view(ref) for ref in refs]
+        return views
+
+    def _hold(self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve) -> Held:
+        views = self._views(ready, refs, key)
         lease = self.bring(bound.queue.session, bound.queue, refs, self._location, relieve)
         operands = [Operand(view, None, lease.memory(view.slot)) for view in views]
         held = ready.held[key] = Held(lease, operands)
@@ -307,7 +339,7 @@ class Execution:
         self._last_end_ns = end_ns
         self._measurements.launched(self._device.id, ready.kernel.id, duration_ns)
         if shapes is not None:
-            self.report_shapes(ready, session, refs, shapes)
+            report_shapes(ready, session, refs, shapes)
 
 
 def is_reserved(kernel_id: int) -> bool:
@@ -343,19 +375,3 @@ def _view(ref: Ref) -> BufferView:
 def _host_operand(session: Session, ref: Ref) -> Operand:
     view = _view(ref)
     return Operand(view, typed(session.segment.view(ref[5], ref[6]), view))
-
-
-def _check_shape(shape: Any, ref: Ref) -> None:
-    possible = (
-        isinstance(shape, tuple)
-        and len(shape) <= MAX_RANK
-        and all(isinstance(extent, int) and 0 <= extent < 2**62 for extent in shape)
-    )
-    if not possible:
-        raise LaunchError(TaskStatus.KERNEL_FAILED, f"it returned {shape!r:.100} as the shape of an output")
-    nbytes = prod(shape) * DType(ref[3]).itemsize
-    if nbytes > ref[6]:
-        raise LaunchError(
-            TaskStatus.OUTPUT_TOO_SMALL,
-            f"an output has shape {shape} and needs {nbytes} bytes, its buffer has {ref[6]}; give a larger one",
-        )

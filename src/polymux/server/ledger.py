@@ -193,6 +193,12 @@ class Ledger:
         placement = self.placements.get(home.key)
         return placement if placement is not None and home in placement.homes else None
 
+    def has(self, home: Home, location: int) -> bool:
+        """Whether a buffer's content is valid at a place."""
+        placement = self.find(home)
+        copy = None if placement is None else placement.copies.get(location)
+        return copy is not None and copy.valid and not copy.busy
+
     def know(self, want: Want) -> Placement:
         """Return a buffer's entry, a new one if it has none."""
         return self.placements.setdefault(want.home.key, Placement(want.nbytes, [want.home]))

@@ -65,11 +65,11 @@ def make_accelerators(
             stream_spec = StreamSpec(stream_id(spec.id, index), spec.id, share)
             worker = Worker(
                 location,
-                natives if location == HOST and spec.api == "cpu" else None,
+                natives if spec.api == "cpu" else None,
                 trace_capacity=TRACE_CAPACITY if traced else 0,
                 threads=spec.units if share.units is None else len(share.units),
             )
-            execution = Execution(spec, stream, location, residency, measurements)
+            execution = Execution(spec, stream, location, worker, residency, measurements)
             place = (*request_of(spec, requests, devices), share.units)
             accelerators.append(
                 Accelerator(

@@ -204,6 +204,11 @@ class Residency:
             placement = self._ledger.find(want.home)
             return placement is not None and location in placement.copies
 
+    def having(self, location: int, wants: Sequence[Want]) -> list[Want]:
+        """Return those of `wants` whose buffers have their content at a place now."""
+        with self._changed:
+            return [want for want in wants if self._ledger.has(want.home, location)]
+
     def release_held(self, queue: str) -> None:
         """Keep nothing for a queue any more; memory that holds nothing valid is given back."""
         with self._changed:

@@ -35,6 +35,8 @@ class Ready:
     kernel: Kernel
     prepared: Prepared | None = None
     isolated: Isolated | None = None
+    native: bool = False
+    """Whether it is a C function that the processor runs."""
     failure: tuple[TaskStatus, str] | None = None
     """Why it cannot be prepared."""
     args: bytes | None = None
