@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,25 @@ def test_a_device_that_is_too_small_for_a_pending_task_leaves_the_queue_where_it
     assert (y.numpy() == 3).all()
 
 
+def move_up_to(client: Client, queue: str, gate: Gate, phase: str) -> threading.Thread:
+    """Move a queue until a move waits in a phase: on a busy machine there may be no time to copy ahead."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        there = "gated:1" if place(client, queue) == "gated:0" else "gated:0"
+        gate.close(phase)
+
+        def move(there: str = there) -> None:
+            with contextlib.suppress(InvalidRequest):
+                migrate(client, queue, there)
+
+        thread = threading.Thread(target=move)
+        thread.start()
+        while thread.is_alive() or gate.reached.is_set():
+            if gate.reached.wait(0.01):
+                return thread
+        assert time.monotonic() < deadline, f"no move came to the phase {phase!r}"
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_client_killed_in_any_phase_of_a_move_leaves_nothing_and_hurts_nobody(
     client: Client, runtime: Runtime, tmp_path: Path, phase: str
@@ -291,16 +311,7 @@ def test_a_client_killed_in_any_phase_of_a_move_leaves_nothing_and_hurts_nobody(
         assert process.stdout is not None
         with process.stdout:
             queue = process.stdout.readline().split()[-1]
-        there = "gated:1" if place(client, queue) == "gated:0" else "gated:0"
-        gate.close(phase)
-
-        def move() -> None:
-            with contextlib.suppress(InvalidRequest):
-                migrate(client, queue, there)
-
-        thread = threading.Thread(target=move)
-        thread.start()
-        assert gate.reached.wait(TIMEOUT_S)
+        thread = move_up_to(client, queue, gate, phase)
     finally:
         process.kill()
         process.wait()
@@ -325,6 +336,7 @@ def test_a_buffer_that_is_freed_while_it_is_copied_ahead_keeps_its_place_until_t
     queue, other = client.queue(), client.queue(device="gated:0")
     migrate(client, queue.id, "gated:0")
     x, y = queue.array(np.full(COUNT, 3.0)), queue.zeros(COUNT, "f8")
+    queue.submit("sleep", [y], [y], seconds=0.5)  # so long there is time to copy x ahead
     fill(queue, 20, x, y)
     gate = GatedDevice.gate
     gate.close("prepare")

@@ -265,7 +265,7 @@ class Execution:
         """Run a C function on the device's own memory; further ones on the same buffers may run without Python."""
         views = self._views(ready, refs, key)
         queue = bound.queue
-        kept, wants = self._kept.begin(queue, refs, monotonic_ns())
+        kept, wants = self._kept.begin(queue, refs)
         try:
             lease = self._bring(wants, queue, self._location, relieve)
         except LaunchError:

@@ -25,9 +25,7 @@ BUDGET_NS = 4_000_000
 """How long buffers are granted: whoever else wants them waits that much longer."""
 MOST_USES = 512
 STREAK = 3
-"""Native tasks in succession before their buffers are kept."""
-PAUSE_NS = 50_000
-"""Between two tasks that follow each other."""
+"""Native tasks of a queue, since it was last idle, before their buffers are kept."""
 MOST_BUFFERS = 16
 """Of one working set; a queue that uses more starts a new one."""
 
@@ -38,7 +36,6 @@ class WorkingSet:
 
     refs: dict[int, Ref] = field(default_factory=dict)
     streak: int = 0
-    last_end_ns: int = 0
     lease: Lease | None = None
 
 
@@ -65,7 +62,7 @@ class WorkingSets:
         """Whether buffers are kept for any queue."""
         return bool(self._leased)
 
-    def begin(self, queue: TaskQueue, refs: list[Ref], now: int) -> tuple[WorkingSet, list[Want]]:
+    def begin(self, queue: TaskQueue, refs: list[Ref]) -> tuple[WorkingSet, list[Want]]:
         """Take note of a native task that is about to run, and end what was kept for its queue.
 
         Returns
@@ -82,7 +79,7 @@ class WorkingSets:
             self._end(queue.id, kept)
         home = queue.session.home
         wants = [Want(home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
-        kept.streak = kept.streak + 1 if now - kept.last_end_ns < PAUSE_NS else 1
+        kept.streak += 1
         if kept.streak == 1 or len(kept.refs) + len(refs) > MOST_BUFFERS:
             kept.refs.clear()
         for ref in refs:
@@ -101,7 +98,6 @@ class WorkingSets:
 
     def keep(self, queue: TaskQueue, kept: WorkingSet, lease: Lease, start_ns: int, end_ns: int) -> None:
         """Keep the lease under which a task has run, if further ones are likely to follow; else it ends here."""
-        kept.last_end_ns = end_ns
         uses = min(MOST_USES, BUDGET_NS // max(1, end_ns - start_ns))
         if kept.streak < STREAK or uses < 2:
             self._residency.release(lease)
