@@ -336,6 +336,8 @@ def test_a_buffer_that_is_freed_while_it_is_copied_ahead_keeps_its_place_until_t
     queue, other = client.queue(), client.queue(device="gated:0")
     migrate(client, queue.id, "gated:0")
     x, y = queue.array(np.full(COUNT, 3.0)), queue.zeros(COUNT, "f8")
+    fill(queue, 1, x, y)
+    queue.synchronize(TIMEOUT_S)
     queue.submit("sleep", [y], [y], seconds=0.5)  # so long there is time to copy x ahead
     fill(queue, 20, x, y)
     gate = GatedDevice.gate
