@@ -28,6 +28,7 @@ COMMANDS = {
     "profile forget": "polymux.cli.profile_forget",
     "replay": "polymux.cli.replay",
     "simulate": "polymux.cli.simulate",
+    "plan": "polymux.cli.plan",
 }
 """Name of a command -> its module, which has ``add_parser(subparsers)``; the parser's default `run` does the work."""
 

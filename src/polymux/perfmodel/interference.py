@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +76,8 @@ class Interference:
         If a number is negative or not finite.
     """
 
-    sensitivity: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    pressure: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    sensitivity: Mapping[str, float] = field(default_factory=dict)
+    pressure: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[float, ...] = ()
     _means: tuple[float, float] = field(init=False, repr=False, compare=False)
 
@@ -175,8 +174,8 @@ def _fit(observations: Sequence[CoLocation]) -> Interference:
         if np.abs(predicted - before).max() < _STEADY:
             break
     return Interference(
-        MappingProxyType(dict(zip(sensitive, sensitivity.tolist(), strict=True))),
-        MappingProxyType(dict(zip(pressing, pressure.tolist(), strict=True))),
+        dict(zip(sensitive, sensitivity.tolist(), strict=True)),
+        dict(zip(pressing, pressure.tolist(), strict=True)),
     )
 
 

@@ -12,7 +12,7 @@ from polymux.perfmodel.energy import PowerModel
 
 PERCENT = 100
 TENTHS = tuple(range(10, PERCENT + 1, 10))
-_KEYS = ("kind", "count", "units", "shares", "memory", "idle_w", "busy_w", "estimate_from")
+_KEYS = ("kind", "count", "units", "shares", "memory", "idle_w", "busy_w", "estimate_from", "cost")
 _MOST = 100_000
 
 
@@ -31,6 +31,8 @@ class DeviceGroup:
     power : PowerModel, optional
     estimate_from : str, optional
         Kind of device in the tables whose measurements are scaled for models that were not measured on this one.
+    cost : float
+        Of each, in any unit that all groups have in common; what a plan keeps low.
     """
 
     kind: str
@@ -40,6 +42,7 @@ class DeviceGroup:
     memory_nbytes: int = 0
     power: PowerModel | None = None
     estimate_from: str | None = None
+    cost: float = 1.0
 
     def device(self, name: DeviceId) -> ServingDevice:
         """Make one of them."""
@@ -64,7 +67,10 @@ def read_device(table: TomlTable) -> DeviceGroup:
     memory_nbytes = table.nbytes("memory", known.memory_nbytes)
     count = table.whole("count", 1, low=1, high=_MOST)
     estimate_from = _read_estimate(table, kind)
-    return DeviceGroup(kind, count, units, shares, memory_nbytes, _read_power(table, known), estimate_from)
+    cost = table.amount("cost", 1.0, low=1e-9, high=1e12)
+    return DeviceGroup(
+        kind, count, units, shares, memory_nbytes, _read_power(table, known), estimate_from, cost
+    )
 
 
 def _of_tables(kind: str) -> DeviceGroup:
