@@ -17,6 +17,7 @@ from polymux.cli.connection import (
 )
 from polymux.cli.text import size, table, terminal
 from polymux.core.errors import NoServer
+from polymux.device.energy_meter import find_meters
 from polymux.device.registry import close_all, discover
 
 
@@ -73,7 +74,8 @@ def look() -> dict[str, Any]:
         ]
     finally:
         close_all(devices)
-    return {"devices": found, "absent": [{"name": item.name, "reason": item.reason} for item in absent]}
+    missing = (*absent, *find_meters().absent)
+    return {"devices": found, "absent": [{"name": item.name, "reason": item.reason} for item in missing]}
 
 
 def show(found: dict[str, Any], title: str, console: Console) -> None:

@@ -6,7 +6,14 @@ import argparse
 from typing import Any
 
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
-from polymux.cli.tables import devices_table, queues_table, server_line, sessions_table, streams_table
+from polymux.cli.tables import (
+    devices_table,
+    energy_line,
+    queues_table,
+    server_line,
+    sessions_table,
+    streams_table,
+)
 from polymux.cli.text import terminal
 from polymux.cli.usage import applications_usage, devices_usage
 
@@ -32,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     console = terminal()
     console.print(server_line(state))
+    if (energy := energy_line(state)) is not None:
+        console.print(energy)
     for made in (
         devices_table(state),
         devices_usage(state, width=console.width),

@@ -21,6 +21,21 @@ def server_line(state: State) -> str:
     )
 
 
+def energy_line(state: State) -> str | None:
+    """Say on one line what the machine's energy meters have counted since the server's start; None without any."""
+    meters = state["energy"]
+    if not meters:
+        return None
+    elapsed_s = max(1, state["server"]["uptime_ns"]) / 1e9
+    told = [
+        f"{meter['name']} {meter['joules']:,.1f} J ({meter['joules'] / elapsed_s:.1f} W on average)"
+        if meter["problem"] is None
+        else f"{meter['name']} [red]{escape(meter['problem'])}[/red]"
+        for meter in meters
+    ]
+    return f"energy since the start: {', '.join(told)}"
+
+
 def devices_table(state: State) -> Table:
     """List the devices with what they are."""
     columns = ("device", "name", "units", "streams")

@@ -78,6 +78,15 @@ def _families(status: Status) -> Iterator[Metric]:
     yield from _applications(status)
     yield from _devices(status)
     yield from _streams(status)
+    energy = CounterMetricFamily(
+        "polymux_energy_joules",
+        "Energy since the server's start by a counter of the machine.",
+        labels=("meter",),
+    )
+    for meter in status["energy"]:
+        if meter["joules"] is not None:
+            energy.add_metric([meter["name"]], meter["joules"])
+    yield energy
 
 
 def _accounts(status: Status) -> Iterator[Metric]:

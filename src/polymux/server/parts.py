@@ -9,6 +9,7 @@ from time import monotonic_ns
 from polymux.core.device_spec import AbsentDevice
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import SessionId
+from polymux.device.energy_meter import EnergyMeters, find_meters
 from polymux.device.protocol import Device
 from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
@@ -49,6 +50,7 @@ class Parts:
     sessions: dict[SessionId, Session] = field(default_factory=dict)
     next_session: int = 1
     started_ns: int = field(default_factory=monotonic_ns)
+    energy: EnergyMeters = field(default_factory=find_meters)
     socket: str = ""
 
     def accelerator(self, stream: str) -> Accelerator:

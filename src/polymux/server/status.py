@@ -59,6 +59,7 @@ def status(parts: Parts, snapshot: Snapshot) -> Json:
             "grants": len(parts.grants),
         },
         "devices": devices(parts, snapshot, usage),
+        "energy": parts.energy.read(),
         "absent": absent(parts),
         "accounts": [
             {"application": application, "device": device, **asdict(account)}
@@ -94,7 +95,8 @@ def devices(parts: Parts, snapshot: Snapshot, usage: dict[int, Usage]) -> list[J
 
 def absent(parts: Parts) -> list[Json]:
     """Say what is not here, and why."""
-    return [{"name": device.name, "reason": device.reason} for device in parts.absent]
+    missing = (*parts.absent, *parts.energy.absent)
+    return [{"name": item.name, "reason": item.reason} for item in missing]
 
 
 def kernels(parts: Parts, session: Session | None) -> list[Json]:

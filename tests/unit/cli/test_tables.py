@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from polymux.cli.tables import devices_table, queues_table, sessions_table, streams_table
+from polymux.cli.tables import devices_table, energy_line, queues_table, sessions_table, streams_table
 from polymux.cli.top import frame
 from polymux.cli.usage import applications_usage, devices_usage
 
@@ -47,6 +47,7 @@ STATE: dict[str, Any] = {
             ],
         }
     ],
+    "energy": [],
     "absent": [],
     "accounts": [
         {
@@ -220,3 +221,16 @@ def test_a_clock_that_is_corrected_shows_no_negative_load() -> None:
     state = later()
     state["devices"][0]["streams"][0]["busy_ns"] = 0
     assert "-" not in shown(streams_table(state, STATE)).splitlines()[2].split()[3]
+
+
+def test_energy_is_told_with_its_mean_power_and_not_at_all_without_a_meter() -> None:
+    assert energy_line(STATE) is None
+    meters = [
+        {"name": "package-0", "joules": 1500.0, "problem": None},
+        {"name": "dram-0", "joules": None, "problem": "[root] only"},
+    ]
+    seconds = STATE["server"]["uptime_ns"] / 1e9
+    line = energy_line(STATE | {"energy": meters})
+    assert line is not None
+    assert f"package-0 1,500.0 J ({1500 / seconds:.1f} W on average)" in line
+    assert r"\[root] only" in line

@@ -56,6 +56,10 @@ def state() -> dict[str, Any]:
             device("cpu:0", memory="host", memory_nbytes=0, used_nbytes=0),
             device("opencl:0", lost="off"),
         ],
+        "energy": [
+            {"name": "package-0", "joules": 12.5, "problem": None},
+            {"name": "dram-0", "joules": None, "problem": "it is for root alone"},
+        ],
         "accounts": [
             account("heat", "cpu:0", tasks=100, failed=1, busy_ns=2_000_000_000, waiting_ns=500_000_000),
             account("heat", "opencl:0", tasks=50, copied_in_nbytes=4096, copied_out_nbytes=100, migrations=3),

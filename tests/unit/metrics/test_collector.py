@@ -48,6 +48,12 @@ def test_every_number_of_the_accounts_is_a_metric_in_base_units(accept: str | No
     assert value(found, "polymux_copied_bytes_total", **other, direction="between") == 10
 
 
+def test_energy_is_counted_by_meter_and_one_that_cannot_be_read_has_no_number() -> None:
+    found = samples(state)
+    assert value(found, "polymux_energy_joules_total", meter="package-0") == 12.5
+    assert len([name for name, _ in found if name == "polymux_energy_joules_total"]) == 1
+
+
 def test_what_is_there_now_is_a_gauge_by_application_and_device() -> None:
     found = samples(state)
     assert value(found, "polymux_sessions", application="heat") == 2
@@ -64,7 +70,7 @@ def test_what_is_there_now_is_a_gauge_by_application_and_device() -> None:
 
 
 def test_every_metric_has_the_prefix_a_type_and_a_help_text_and_only_bounded_labels() -> None:
-    bounded = {"application", "device", "stream", "direction", "version", "policy", "name", "api"}
+    bounded = {"application", "device", "stream", "direction", "version", "policy", "name", "api", "meter"}
     families = list(parse_text(Metrics(state).expose(None).text.decode()))
     assert len(families) > 15
     for family in families:
