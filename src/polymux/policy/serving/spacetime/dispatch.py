@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
 
+from polymux.core.serving.decision import Refuse
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.plan import Plan
 from polymux.policy.serving.spacetime.slot import Board, Slot
 
 _LOOK_AT = 16
-"""Slots that are looked at, in the order of their starts."""
+"""Batches that could start that are compared, in the order of their slots."""
 
 
 @dataclass(slots=True)
@@ -26,76 +26,104 @@ class Choice:
     reason: str
 
 
-def choose(plan: Plan, view: ServingView, board: Board, device: DeviceState, now: int) -> Choice | None:
-    """Find the batch that should start on a device now; None: nothing should.
+@dataclass(slots=True)
+class Answer:
+    """What is to be done on a device."""
+
+    choice: Choice | None = None
+    refused: list[Refuse] = field(default_factory=list)
+
+
+def choose(plan: Plan, view: ServingView, board: Board, device: DeviceState, now: int) -> Answer:
+    """Find the batch that should start on a device now, and what can be met no more.
 
     Slots that are due come first. Others are pulled forward when that takes nothing from any reservation.
     """
-    chosen: Choice | None = None
-    others = 0
-    for _, _, slot in list(islice(board.slots, _LOOK_AT)):
+    answer = Answer()
+    empty: list[Slot] = []
+    others = looked = 0
+    patience = plan.budget.patience
+    for start, _, slot in board.slots:
         state = view.models[slot.model]
-        lane = plan.lanes[slot.model]
         if not state.waiting:
-            if slot.start <= now:
-                plan.drop(lane, slot)
+            if start <= now:
+                empty.append(slot)
             continue
-        shares = [units for units in device.startable if units in state.ready.get(device.spec.id, ())]
+        if start > now and state.waiting_items < patience * slot.capacity:
+            continue
+        ready = state.ready.get(board.spec.id, ())
+        shares = [units for units in device.startable if units in ready]
         if not shares:
             continue
-        made = _option(plan, lane, state, slot, shares, now)
-        if made is None:
+        lane = plan.lanes[slot.model]
+        if any(late.model == slot.model for late in answer.refused):
             continue
-        if chosen is None:
-            chosen = made
-        elif made.slot.model != chosen.slot.model:
-            others += made.units
-    if chosen is not None:
-        _widen(plan, view, device, chosen, others, now)
-    return chosen
+        if start <= now and (late := _hopeless(lane, state, board, now)):
+            answer.refused.append(late)
+            continue
+        option = _option(lane, state, slot, shares, now)
+        if option is None:
+            continue
+        if answer.choice is None:
+            answer.choice = option
+        elif slot.model != answer.choice.slot.model:
+            others += option.units
+        looked += 1
+        if looked == _LOOK_AT:
+            break
+    for slot in empty:
+        plan.drop(plan.lanes[slot.model], slot)
+    if answer.choice is not None:
+        lane = plan.lanes[answer.choice.slot.model]
+        ready = view.models[lane.model.name].ready[board.spec.id]
+        shares = [units for units in device.startable if units in ready]
+        _widen(lane, shares, answer.choice, others, now, plan.budget.load)
+    return answer
 
 
-def _option(
-    plan: Plan, lane: Lane, state: ModelState, slot: Slot, shares: list[int], now: int
-) -> Choice | None:
-    due = slot.start <= now
+def _hopeless(lane: Lane, state: ModelState, board: Board, now: int) -> Refuse | None:
+    """Refuse what could not be answered by its deadline even if it ran alone, now, on the fastest share."""
+    points = lane.points.get(board.spec.id)
+    if not points:
+        return None
+    soonest = now + min(lane.expected_ns(board.spec.kind, point.units, 1) for point in points)
+    if state.waiting[0].deadline_ns >= soonest:
+        return None
+    late = [request.id for request in state.waiting if request.deadline_ns < soonest]
+    return Refuse(lane.model.name, late, None, "it can no longer be answered by its deadline")
+
+
+def _option(lane: Lane, state: ModelState, slot: Slot, shares: list[int], now: int) -> Choice | None:
+    """How the batch of a slot could start now."""
     board = slot.board
     kind = board.spec.kind
-    waiting = state.waiting_items
-    if not due and waiting < plan.patience * slot.capacity:
-        return None
     calendar = board.calendar
+    deadline = state.waiting[0].deadline_ns
+    most = min(state.waiting_items, lane.max_batch(kind))
+    least = max(1, min(most, slot.items))  # what is promised for this slot goes with it
+    due = slot.start <= now
     calendar.give(slot.start, slot.end, slot.units)
     try:
-        deadline = state.waiting[0].deadline_ns
-        most = min(waiting, lane.max_batch(kind))
         order = [slot.units] if slot.units in shares else []
         order += [
             point.units
             for point in lane.points.get(board.spec.id, ())
-            if point.units in shares and point.units != slot.units
+            if point.units != slot.units and point.units in shares
         ]
         for units in order:
-            wanted = min(most, max(slot.capacity, 1)) if due else most
-            least = max(1, min(most, slot.items))  # what is promised for this slot goes with it
-            while wanted >= least:
-                took = lane.expected_ns(kind, units, wanted)
+            mine = due and units == slot.units
+            for wanted in dict.fromkeys((most, min(most, slot.capacity), least)):
+                requests, items = _requests(state, wanted)
+                took = lane.expected_ns(kind, units, items)
                 end = now + took
-                if calendar.least(now, end) >= units and (end <= deadline or due):
-                    if due and wanted < most:  # more, where there is room
-                        longer = lane.expected_ns(kind, units, most)
-                        if calendar.least(now, now + longer) >= units and now + longer <= deadline:
-                            wanted, took = most, longer
-                    requests, items = _requests(state, wanted)
-                    if items != wanted:
-                        took = lane.expected_ns(kind, units, items)
+                if end <= deadline and calendar.least(now, end) >= units:
                     return Choice(slot, units, requests, items, took, "due" if due else "ahead of its time")
-                if wanted == least:
-                    break
-                wanted = max(least, wanted // 2)
-        if due and (slot.units in shares or not board.running):
-            units = slot.units if slot.units in shares else max(shares)
-            requests, items = _requests(state, min(most, slot.capacity))
+            if mine:
+                requests, items = _requests(state, least)
+                return Choice(slot, units, requests, items, lane.expected_ns(kind, units, items), "overdue")
+        if due and not board.running:
+            requests, items = _requests(state, least)
+            units = max(shares)
             return Choice(slot, units, requests, items, lane.expected_ns(kind, units, items), "overdue")
     finally:
         calendar.take(slot.start, slot.end, slot.units)
@@ -116,19 +144,16 @@ def _requests(state: ModelState, most: int) -> tuple[int, int]:
     return len(waiting), items
 
 
-def _widen(plan: Plan, view: ServingView, device: DeviceState, chosen: Choice, others: int, now: int) -> None:
+def _widen(lane: Lane, shares: list[int], chosen: Choice, others: int, now: int, load: float) -> None:
     """Give a batch idle units beside its own, as far as it gains by them and nobody else has use for them."""
     slot = chosen.slot
-    lane = plan.lanes[slot.model]
-    kind = slot.board.spec.kind
-    ready = view.models[slot.model].ready[device.spec.id]
     calendar = slot.board.calendar
     calendar.give(slot.start, slot.end, slot.units)
     spare = calendar.least(now, now + chosen.ns) - others
     calendar.take(slot.start, slot.end, slot.units)
-    limit = chosen.units * chosen.ns * (1.1 + 4 * max(0.0, 1 - plan.load))
-    for units in device.startable:
-        if chosen.units < units <= spare and units in ready:
-            took = lane.expected_ns(kind, units, chosen.items)
+    limit = chosen.units * chosen.ns * (1.1 + 4 * max(0.0, 1 - load))
+    for units in shares:
+        if chosen.units < units <= spare:
+            took = lane.expected_ns(slot.board.spec.kind, units, chosen.items)
             if took < chosen.ns and took * units <= limit:
                 chosen.units, chosen.ns, chosen.reason = units, took, "with idle units"

@@ -15,8 +15,12 @@ from polymux.policy.serving.spacetime.slot import Slot
 _CERTAINTY = 3.5
 """Standard deviations that are kept as a margin: with normal variation 0.02 % take longer."""
 _LEAST_MARGIN = 0.002
-_JITTER = 0.08
+_JITTER = 0.12
 """Part of an SLO that is not planned for collecting and running a batch, because units are not free at once."""
+_SAME_RATE, _SAME_PACE = 0.05, 0.03
+"""Relative changes that are too small to work the points out anew."""
+_POINTS = 6
+"""Shares that are considered for a batch, the cheapest."""
 
 
 @dataclass(slots=True)
@@ -46,6 +50,28 @@ class Lane:
     Parameters
     ----------
     model : ServedModel
+
+    Attributes
+    ----------
+    slots : list of Slot
+        Its reserved batches; they start and end in this order.
+    points : dict of DeviceId to list of Point
+        The cheapest first.
+    best : Point or None
+        The cheapest of all devices.
+    rate_per_ns : float
+        Items that arrive, refused ones too.
+    period_ns : float
+        Between the starts of batches.
+    last_start : int
+    closed_before, closed_version : int
+        Requests with an earlier deadline cannot be met, as long as the plan has this version.
+    headroom : float
+        Part of each device that its slots leave to models with shorter deadlines.
+    limited, part, paid_until : bool, float, int
+        Whether it demands more than it can be given; how much of one device that is; from when on it may start again.
+    seen_items, refused_items, arrived_items : int
+        Since they were last looked at.
     """
 
     def __init__(self, model: ServedModel) -> None:
@@ -53,57 +79,55 @@ class Lane:
         self.pace = Pace(model.slo_ns)
         self.slots: list[Slot] = []
         self.points: dict[DeviceId, list[Point]] = {}
+        self.best: Point | None = None
         self.rate_per_ns = model.rate_per_s / 1e9
         self.period_ns = 0.0
-        """Between the starts of batches."""
-        self.headroom = 0.0
-        """Part of each device that its slots leave to models with shorter deadlines."""
-        self.limited = False
-        """Whether it demands more than it can be given; its batches then keep the period."""
         self.last_start = -(1 << 62)
         self.closed_before = 0
-        """Requests with an earlier deadline cannot be met, as far as is known."""
         self.closed_version = -1
-        self.arrived_items = 0
-        self._tables: dict[tuple[str, int], list[int]] = {}
-        self._tuned: tuple[float, float, float] = (-1.0, -1.0, -1.0)
+        self.headroom = 0.0
+        self.limited = self.was_limited = False
+        self.part = 1.0
+        self.paid_until = 0
+        self.seen_items = self.refused_items = self.arrived_items = 0
+        self._times: dict[tuple[str, int], tuple[list[int], float]] = {}
+        self._tuned = (0.0, 0.0, 0.0)
 
     def update(self, model: ServedModel) -> None:
         """Take over what has changed about the model."""
         if model.surfaces != self.model.surfaces or model.slo_ns != self.model.slo_ns:
-            self._tables.clear()
             self.pace = Pace(model.slo_ns)
         self.model = model
+        self._times.clear()
         self.stale()
 
     def stale(self) -> None:
         """Have the points worked out anew."""
-        self._tuned = (-1.0, -1.0, -1.0)
+        self._tuned = (0.0, 0.0, 0.0)
 
-    def surface_of(self, kind: str) -> LatencySurface:
+    def surface(self, kind: str) -> LatencySurface:
         """What says how long a batch takes on a kind of device, or a guess."""
         known = self.model.surfaces.get(kind)
         return GuessedSurface(self.model.slo_ns, self.model.max_batch) if known is None else known
 
-    def surface_ns(self, kind: str, units: int, items: int) -> int:
-        """How long a batch takes by the surface."""
-        table = self._tables.get((kind, units))
-        if table is None:
-            surface = self.surface_of(kind)
-            table = self._tables[kind, units] = [
-                surface.latency_ns(units, batch) for batch in range(1, surface.max_batch + 1)
-            ]
-        if items <= len(table):
-            return table[items - 1]
-        return self.surface_of(kind).latency_ns(units, items)
+    def max_batch(self, kind: str) -> int:
+        """Most items of a batch."""
+        return self.surface(kind).max_batch
 
     def expected_ns(self, kind: str, units: int, items: int) -> int:
         """How long a batch takes, by the surface and what was measured."""
-        return int(self.surface_ns(kind, units, items) * self.pace.factor(units)) + 1
+        known = self._times.get((kind, units))
+        table, factor = self._load(kind, units) if known is None else known
+        if items > len(table):
+            return int(self.surface(kind).latency_ns(units, items) * factor) + 1
+        return int(table[items - 1] * factor) + 1
 
-    def max_batch(self, kind: str) -> int:
-        """Most items of a batch."""
-        return self.surface_of(kind).max_batch
+    def measure(self, kind: str, units: int, items: int, took_ns: int, now: int) -> None:
+        """Note how long a batch took."""
+        self.pace.measure(units, took_ns / self.surface(kind).latency_ns(units, items), now)
+        self._times = {
+            key: (table, self.pace.factor(key[1])) for key, (table, _) in self._times.items()
+        }
 
     def margin_ns(self, batch_ns: int, ahead_ns: int) -> int:
         """What may be needed beyond the expected time until a batch has ended, `ahead_ns` from now.
@@ -111,49 +135,61 @@ class Lane:
         Until then about ``ahead_ns / batch_ns`` batches run one after the other, and their variations add up as
         independent ones do.
         """
-        spread = self.pace.spread
-        return int(_LEAST_MARGIN * batch_ns + _CERTAINTY * spread * sqrt(batch_ns * max(ahead_ns, batch_ns)))
+        longer = ahead_ns if ahead_ns > batch_ns else batch_ns
+        return int(_LEAST_MARGIN * batch_ns + _CERTAINTY * self.pace.spread * sqrt(batch_ns * longer))
 
     def tune(self, ready: Mapping[DeviceId, tuple[ServingDevice, Collection[int]]]) -> bool:
-        """Work out which batches are worth forming, if the rate or the pace have changed; say whether it was done."""
-        now = (self.rate_per_ns, self.pace.factor(0), self.pace.spread)
-        if all(abs(new - old) <= 0.05 * old for new, old in zip(now, self._tuned, strict=True)):
+        """Work out which batches are worth forming, if rate or pace have changed; say whether it was done."""
+        rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
+        old_rate, old_pace, old_spread = self._tuned
+        if (
+            abs(rate - old_rate) <= _SAME_RATE * old_rate
+            and abs(pace - old_pace) <= _SAME_PACE * old_pace
+            and abs(spread - old_spread) <= max(0.01, 0.2 * old_spread)
+        ):
             return False
-        self._tuned = now
+        self._tuned = (rate, pace, spread)
         self.points = {}
         for device_id, (device, shares) in ready.items():
-            if shares:
-                points = [point for units in sorted(shares) if (point := self._point(device, units))]
-                if points:
-                    self.points[device_id] = sorted(points, key=lambda point: (point.cost_ns, -point.units))
+            points = [point for units in sorted(shares) if (point := self._point(device, units))]
+            if points:
+                points.sort(key=lambda point: (point.cost_ns, -point.units))
+                self.points[device_id] = points[:_POINTS]
+        firsts = [points[0] for points in self.points.values()]
+        self.best = min(firsts, key=lambda point: point.cost_ns, default=None)
         self.closed_version = -1
         return True
+
+    def smaller(self, points: list[Point], part: float, items: int, device: ServingDevice) -> list[Point]:
+        """The same shares with a part of the batch, but at least `items`; the cheapest first."""
+        made = []
+        for point in points:
+            batch = max(1, items, int(part * point.batch))
+            if batch < point.batch:
+                took = self.expected_ns(device.kind, point.units, batch)
+                made.append(Point(point.units, batch, took, took * point.units / device.units / batch))
+        return sorted(made, key=lambda point: point.cost_ns)
+
+    def _load(self, kind: str, units: int) -> tuple[list[int], float]:
+        surface = self.surface(kind)
+        table = [surface.latency_ns(units, batch) for batch in range(1, surface.max_batch + 1)]
+        self._times[kind, units] = made = table, self.pace.factor(units)
+        return made
 
     def _point(self, device: ServingDevice, units: int) -> Point | None:
         """Largest batch that can be collected and run within the SLO."""
         kind, slo_ns, rate = device.kind, self.model.slo_ns, self.rate_per_ns
         usable_ns = slo_ns * (1 - _JITTER)
-
-        def fits(batch: int) -> bool:
-            took = self.expected_ns(kind, units, batch)
-            return batch <= 1 + rate * (usable_ns - took - self.margin_ns(took, took))
-
         alone_ns = self.expected_ns(kind, units, 1)
         if alone_ns + self.margin_ns(alone_ns, alone_ns) > slo_ns:
             return None
-        low, high = 1, self.max_batch(kind)
+        low, high = 1, min(self.max_batch(kind), 1 + int(rate * max(0.0, usable_ns - alone_ns)))
         while low < high:
             middle = (low + high + 1) // 2
-            if fits(middle):
+            took = self.expected_ns(kind, units, middle)
+            if middle <= 1 + rate * (usable_ns - took - self.margin_ns(took, took)):
                 low = middle
             else:
                 high = middle - 1
         took = self.expected_ns(kind, units, low)
         return Point(units, low, took, took * units / device.units / low)
-
-    @property
-    def best(self) -> Point | None:
-        """The cheapest point of all devices."""
-        return min(
-            (points[0] for points in self.points.values()), key=lambda point: point.cost_ns, default=None
-        )

@@ -1,14 +1,15 @@
-"""Reservations on the whole latency surface: idle share is given away, what cannot be met is refused at once."""
+"""The policy `spacetime`: what is admitted has a place in a calendar, what has none is refused at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 from typing import Self
 
 from polymux.core.decision import WakeAt
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.decision import PolicyDecision, Refuse, RejectRequest, Start
+from polymux.core.serving.decision import PolicyDecision, RejectRequest, Start
 from polymux.core.serving.event import (
     BatchEnded,
     InstanceFailed,
@@ -20,28 +21,32 @@ from polymux.core.serving.event import (
     ServingDeviceLost,
     ServingEvent,
 )
-from polymux.core.serving.model import BatchId, ModelName, Request, ServingDevice
+from polymux.core.serving.model import BatchId, ModelName, Request
 from polymux.core.serving.view import ServingView
 from polymux.policy.serving.spacetime.calendar import Calendar
 from polymux.policy.serving.spacetime.dispatch import Choice, choose
 from polymux.policy.serving.spacetime.lane import Lane
+from polymux.policy.serving.spacetime.placing import place, settle
 from polymux.policy.serving.spacetime.plan import Plan
 from polymux.policy.serving.spacetime.slot import Board, Running
 
-_TUNE_NS = 40_000_000
-_TUNE_NS_PER_MODEL = 400_000
-_RATE_GAIN = 0.3
+_NEVER = 1 << 62
+_TUNE_FIRST_NS, _TUNE_NS, _TUNE_NS_PER_MODEL = 4_000_000, 50_000_000, 500_000
+"""Rates are measured and devices divided anew so often; sooner in the beginning."""
+_RATE_NS = 150_000_000
+"""Time constant of measured rates."""
 
 
 class SpaceTime:
-    """Plan on the whole surface, give idle share away, and refuse early what cannot be met."""
+    """Plan on the whole latency surface, give idle share away, refuse early what cannot be met."""
 
     def __init__(self) -> None:
         self._plan = Plan()
         self._running: dict[BatchId, tuple[Running, Board]] = {}
         self._unmatched: list[tuple[Running, Board]] = []
-        self._tuned_at = -(1 << 62)
-        self._touched: set[ModelName] = set()
+        self._tuned_at = self._tune_at = self._began_at = -1
+        self._tune_every = _TUNE_FIRST_NS
+        self._wake_at = -1
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -56,25 +61,36 @@ class SpaceTime:
         """Promise the request a place in a batch that ends by its deadline, or say from when on there would be one."""
         plan = self._plan
         lane = plan.lanes[request.model]
-        lane.arrived_items += request.items
+        items = request.items
+        lane.arrived_items += items
+        lane.seen_items += items
         deadline = request.deadline_ns
-        if lane.slots and plan.join(lane, now, deadline, request.items):
+        slots = lane.slots
+        waiting = view.models[request.model].waiting
+        if waiting and deadline < waiting[-1].deadline_ns:
+            if plan.insert(lane, waiting, request, now):
+                return None
+        elif slots and plan.join(lane, now, deadline, items):
             return None
-        if lane.closed_version == plan.version and deadline < lane.closed_before:
-            return self._refused(lane, request, now)
-        if not lane.points and self._tune(lane, view):
-            plan.weigh()
-        slot, end = plan.place(lane, now, deadline, request.items)
-        if slot is not None:
-            return None
-        lane.closed_before, lane.closed_version = end, plan.version
+        else:
+            if slots and not slots[-1].items:  # it was kept for requests that were expected later
+                plan.drop(lane, slots[-1])
+            if lane.closed_version != plan.version or deadline >= lane.closed_before:
+                slot, end = place(plan, lane, now, deadline, items)
+                if slot is not None:
+                    return None
+                lane.closed_before, lane.closed_version = end, plan.version
         return self._refused(lane, request, now)
 
-    def _refused(self, lane: Lane, request: Request, now: int) -> RejectRequest:
-        late_ns = lane.closed_before - request.deadline_ns
+    @staticmethod
+    def _refused(lane: Lane, request: Request, now: int) -> RejectRequest:
+        lane.refused_items += request.items
         if not lane.points:
-            reason = f"no device can run {request.model} within its deadline"
+            reason = f"no device runs {request.model} within its deadline"
             return RejectRequest(request, None, reason)
+        late_ns = lane.closed_before - request.deadline_ns
+        if late_ns <= 0 or lane.closed_before >= _NEVER:
+            return RejectRequest(request, None, f"there is no room for {request.model} before the deadline")
         reason = f"{request.model} would be answered {late_ns / 1e6:.1f} ms after the deadline"
         return RejectRequest(request, now + late_ns, reason)
 
@@ -83,31 +99,39 @@ class SpaceTime:
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what is due, then what can be pulled forward."""
         plan = self._plan
-        self._match(view)
+        if self._unmatched:
+            self._match(view)
         if not isinstance(event, RequestsArrived):
             self._fold(view, event, now)
-        if now - self._tuned_at >= _TUNE_NS + _TUNE_NS_PER_MODEL * len(plan.lanes):
+        elif not plan.news and now < self._wake_at:
+            return ()
+        if now >= self._tune_at:
             self._tune_all(view, now)
-        refused = self._late(view, now)
-        if refused:
-            return [*refused, WakeAt(now + 1)]
-        wake = 1 << 62
+        wake = _NEVER
         for device_id, board in plan.boards.items():
-            device = view.devices[device_id]
             if not board.slots:
                 continue
+            device = view.devices[device_id]
             if device.startable:
                 board.advance(now)
-                choice = choose(plan, view, board, device, now)
-                if choice is not None:
-                    return [self._start(view, board, choice, now)]
+                answer = choose(plan, view, board, device, now)
+                if answer.refused:  # they still wait in the view; the others are looked at in a moment
+                    self._wake_at = now + 1
+                    for late in answer.refused:
+                        left = len(view.models[late.model].waiting) - len(late.requests)
+                        settle(plan, plan.lanes[late.model], left, now)
+                    return [*answer.refused, WakeAt(now + 1)]
+                if answer.choice is not None:
+                    return [self._start(view, board, answer.choice, now)]
             for start, _, slot in board.slots:
                 if start > now and slot.items:
                     wake = min(wake, start)
                     break
-        if wake < 1 << 62:
+        plan.news = False
+        if wake < _NEVER and (wake < self._wake_at or self._wake_at <= now):
+            self._wake_at = wake
             return [WakeAt(wake)]
-        return []
+        return ()
 
     def _start(self, view: ServingView, board: Board, choice: Choice, now: int) -> Start:
         plan, slot = self._plan, choice.slot
@@ -118,30 +142,15 @@ class SpaceTime:
             plan.version += 1
         end = now + choice.ns
         board.calendar.take(now, end, choice.units)
-        surface_ns = lane.surface_ns(board.spec.kind, choice.units, choice.items)
-        batch = Running(slot.model, choice.units, choice.items, now, end, surface_ns)
+        batch = Running(slot.model, choice.units, choice.items, now, end)
         board.running.append(batch)
         self._unmatched.append((batch, board))
         lane.last_start = now
-        left = view.models[slot.model].waiting_items - choice.items
-        plan.settle(lane, left, now)
+        settle(plan, lane, view.models[slot.model].waiting_items - choice.items, now)
         if not lane.slots and lane.rate_per_ns * lane.model.slo_ns > 1:
-            plan.place(lane, now, now + int(1 / lane.rate_per_ns) + lane.model.slo_ns, 0)
+            place(plan, lane, now, now + lane.model.slo_ns, 0)
+        plan.news = True
         return Start(slot.model, board.spec.id, choice.units, choice.requests, choice.reason)
-
-    def _late(self, view: ServingView, now: int) -> list[PolicyDecision]:
-        """Refuse what can no longer be met, whatever is done."""
-        refused: list[PolicyDecision] = []
-        for name, lane in self._plan.lanes.items():
-            if not lane.slots:
-                continue
-            state = view.models[name]
-            waiting = state.waiting
-            if not waiting or waiting[0].deadline_ns > now:
-                continue
-            late = [request.id for request in waiting if request.deadline_ns <= now]
-            refused.append(Refuse(name, late, None, "its deadline has passed"))
-        return refused
 
     # ---- what happened ----
 
@@ -165,26 +174,29 @@ class SpaceTime:
                 self._plan.version += 1
 
     def _fold(self, view: ServingView, event: ServingEvent, now: int) -> None:
+        plan = self._plan
         match event:
             case BatchEnded(number, failed):
                 known = self._running.pop(number, None)
                 if known is not None:
                     batch, board = known
                     self._forget(batch, board, now)
-                    lane = self._plan.lanes.get(batch.model)
+                    lane = plan.lanes.get(batch.model)
                     if lane is not None and not failed:
-                        lane.pace.measure(batch.units, (now - batch.start) / batch.surface_ns, now)
-            case ModelAdded() | ModelRemoved() | InstanceReady() | InstanceFailed():
-                name = event.model.name if isinstance(event, ModelAdded) else event.model
-                self._model(view, name, now)
+                        lane.measure(board.spec.kind, batch.units, batch.items, now - batch.start, now)
+            case ModelAdded(model):
+                self._change_model(view, model.name, now)
+            case ModelRemoved() | InstanceReady() | InstanceFailed():
+                self._change_model(view, event.model, now)
             case ServingDeviceAdded(device):
-                self._device(device, now)
+                plan.boards[device.id] = board = Board(device, Calendar(device.units))
+                board.advance(now)
             case ServingDeviceLost(device_id, _):
-                self._lost(view, device_id, now)
+                self._lose(view, device_id, now)
             case _:
                 pass
 
-    def _model(self, view: ServingView, name: ModelName, now: int) -> None:
+    def _change_model(self, view: ServingView, name: ModelName, now: int) -> None:
         plan = self._plan
         state = view.models.get(name)
         lane = plan.lanes.get(name)
@@ -201,15 +213,11 @@ class SpaceTime:
         self._tune(lane, view)
         plan.weigh()
         for slot in list(lane.slots):
-            if slot.board.spec.id not in lane.points:
+            if slot.units not in state.ready.get(slot.board.spec.id, ()):
                 plan.drop(lane, slot)
-        plan.settle(lane, state.waiting_items, now)
+        settle(plan, lane, state.waiting_items, now)
 
-    def _device(self, device: ServingDevice, now: int) -> None:
-        board = self._plan.boards[device.id] = Board(device, Calendar(device.units))
-        board.advance(now)
-
-    def _lost(self, view: ServingView, device_id: DeviceId, now: int) -> None:
+    def _lose(self, view: ServingView, device_id: DeviceId, now: int) -> None:
         plan = self._plan
         board = plan.boards.pop(device_id, None)
         if board is None:
@@ -217,32 +225,41 @@ class SpaceTime:
         for lane in plan.lanes.values():
             lane.stale()
             lane.slots = [slot for slot in lane.slots if slot.board is not board]
-            lane.points.pop(device_id, None)
-        self._tune_all(view, now)
+            self._tune(lane, view)
+        plan.weigh()
         for name, lane in plan.lanes.items():
-            plan.settle(lane, view.models[name].waiting_items, now)
+            settle(plan, lane, view.models[name].waiting_items, now)
 
     # ---- rates and points ----
 
-    def _tune(self, lane: Lane, view: ServingView) -> bool:
+    def _tune(self, lane: Lane, view: ServingView) -> None:
         state = view.models[lane.model.name]
         ready = {
             device_id: (view.devices[device_id].spec, shares)
             for device_id, shares in state.ready.items()
             if device_id in self._plan.boards
         }
-        return lane.tune(ready)
+        lane.tune(ready)
 
     def _tune_all(self, view: ServingView, now: int) -> None:
+        plan = self._plan
+        lanes = plan.lanes.values()
+        if self._tuned_at < 0:
+            if not any(lane.arrived_items for lane in lanes):
+                return
+            self._began_at = self._tuned_at = now
+            self._tune_at = now + self._tune_every
+            return
         passed = now - self._tuned_at
-        first = self._tuned_at < 0
-        self._tuned_at = now
-        for lane in self._plan.lanes.values():
-            rate = lane.arrived_items / passed if passed > 0 else 0.0
+        gain = max(1 - exp(-passed / _RATE_NS), passed / (now - self._began_at))
+        for lane in lanes:
+            lane.rate_per_ns += gain * (lane.arrived_items / passed - lane.rate_per_ns)
             lane.arrived_items = 0
-            if not first:
-                gain = 1.0 if not lane.rate_per_ns else _RATE_GAIN
-                lane.rate_per_ns += gain * (rate - lane.rate_per_ns)
-            lane.pace.fade(now)
+            if lane.pace.fade(now):
+                lane.stale()
             self._tune(lane, view)
-        self._plan.weigh()
+        plan.weigh()
+        plan.version += 1
+        self._tuned_at = now
+        self._tune_every = min(2 * self._tune_every, _TUNE_NS + _TUNE_NS_PER_MODEL * len(plan.lanes))
+        self._tune_at = now + self._tune_every

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from polymux.core.serving.model import BatchId, ModelName, ServingDevice
+from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.policy.serving.spacetime.calendar import Calendar
 
 NO_DEADLINE_NS = 1 << 62
@@ -42,15 +42,13 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A batch that runs, with what the calendar has for it and what the surface says that it takes."""
+    """A batch that runs, with what the calendar has for it."""
 
     model: ModelName
     units: int
     items: int
     start: int
     end: int
-    surface_ns: int
-    batch: BatchId | None = None
 
 
 @dataclass(slots=True, eq=False)

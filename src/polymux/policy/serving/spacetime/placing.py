@@ -1,0 +1,175 @@
+"""Finding a place for one more batch in the calendars, by moving another one if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from polymux.policy.serving.spacetime.lane import Lane, Point
+from polymux.policy.serving.spacetime.plan import Plan
+from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
+
+_NEVER = 1 << 62
+_DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
+"""How much more of the devices than the cheapest batch one may cost, while there is little and much to do."""
+_MOVED = 5
+"""Slots whose move is tried when there is no room."""
+
+
+def place(plan: Plan, lane: Lane, now: int, deadline: int, items: int) -> tuple[Slot | None, int]:
+    """Reserve a batch that ends before `deadline`.
+
+    Parameters
+    ----------
+    plan : Plan
+    lane : Lane
+    now, deadline : int, ns
+    items : int
+        That are promised at once; 0: it is kept for requests that are expected.
+
+    Returns
+    -------
+    slot : Slot or None
+        None: there is no room.
+    end : int, ns
+        The earliest end, with its margin, that could be found; if there is no room, it lies after the deadline.
+    """
+    boards = [plan.boards[device_id] for device_id in lane.points]
+    for board in boards:
+        board.advance(now)
+    slot, soonest = _earliest(plan, lane, boards, now, deadline, items)
+    if slot is None and items and not lane.limited:
+        slot = _search(plan, lane, boards, now, deadline, items)
+    if slot is not None:
+        plan.enter(lane, slot)
+    return slot, soonest
+
+
+def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
+    """Spread what waits over the slots in their order; what has no slot gets one, late if need be."""
+    for slot in lane.slots:
+        slot.items = min(slot.capacity, items)
+        items -= slot.items
+    while items > 0 and lane.best is not None:
+        part = min(items, lane.best.batch)
+        boards = [plan.boards[device_id] for device_id in lane.points]
+        for board in boards:
+            board.advance(now)
+        made, _ = _earliest(plan, lane, boards, now, NO_DEADLINE_NS, part, lenient=True)
+        if made is None:
+            return
+        made.deadline = now
+        plan.enter(lane, made)
+        items -= part
+
+
+def _earliest(
+    plan: Plan, lane: Lane, boards: Sequence[Board], now: int, deadline: int, items: int, *, lenient: bool = False
+) -> tuple[Slot | None, int]:  # fmt: skip
+    """A slot where there is room, not yet entered."""
+    best = lane.best
+    if best is None:
+        return None, _NEVER
+    patience = plan.budget.patience
+    before = lane.slots[-1].start if lane.slots else lane.last_start
+    earliest = now
+    if lane.limited and lane.paid_until > now and not lenient:
+        earliest = lane.paid_until
+    target = now if lenient else max(earliest, before + int(lane.period_ns * patience))
+    dear_ns = best.cost_ns * (_NEVER if lenient else _DEAR_QUIET - (_DEAR_QUIET - _DEAR_BUSY) * patience)
+    soonest = _NEVER
+    for part, kept in _ways(lane):
+        for board in boards:
+            points = lane.points[board.spec.id]
+            if part < 1:
+                points = lane.smaller(points, part, items, board.spec)
+            for point in points:
+                if point.cost_ns > dear_ns / part:
+                    break
+                if point.batch < items:
+                    continue
+                start, end = _try(lane, board, point, now, earliest, target, deadline, kept)
+                if start >= 0:
+                    took = start + point.ns
+                    return Slot(
+                        lane.model.name, board, point.units, start, took, point.batch, items, deadline
+                    ), end
+                soonest = min(soonest, end)
+    return None, soonest
+
+
+def _ways(lane: Lane) -> tuple[tuple[float, float], ...]:
+    """Which part of the batch to try, and what part of the device to leave free meanwhile; in this order."""
+    room = lane.headroom
+    if lane.limited:
+        return ((1.0, room),)
+    if room:
+        return ((1.0, room), (1.0, 0.0), (0.5, 0.0))
+    return ((1.0, 0.0), (0.5, 0.0))
+
+
+def _try(
+    lane: Lane, board: Board, point: Point, now: int, earliest: int, target: int, deadline: int, kept: float
+) -> tuple[int, int]:
+    """Start, as late as `target` if possible, and end with margin; start is -1 if the end lies after the deadline."""
+    units = point.units + int(kept * board.spec.units)
+    if units > board.spec.units:
+        return -1, _NEVER
+    calendar, took = board.calendar, point.ns
+    if lane.slots:  # batches of a model end in the order of their starts, as its requests wait in order
+        earliest = max(earliest, lane.slots[-1].start, lane.slots[-1].end - took)
+    latest = deadline - took - lane.margin_ns(took, deadline - now if deadline < _NEVER else took)
+    wished = min(target, latest)
+    start = calendar.find_last(units, took, earliest, wished) if wished > earliest else -1
+    if start < 0:
+        start = calendar.find(units, took, max(earliest, wished))
+    end = start + took
+    end += lane.margin_ns(took, end - now)
+    if end > deadline and wished > earliest:
+        start = calendar.find(units, took, earliest)
+        end = start + took
+        end += lane.margin_ns(took, end - now)
+    return (start if end <= deadline else -1), end
+
+
+def _search(
+    plan: Plan, lane: Lane, boards: Sequence[Board], now: int, deadline: int, items: int
+) -> Slot | None:
+    """Make room by moving one slot of another model, which still ends by its deadline."""
+    for board in boards:
+        others = [
+            slot
+            for start, _, slot in board.slots
+            if start < deadline and slot.end > now and slot.model != lane.model.name
+        ]
+        others.sort(key=lambda slot: slot.end - slot.deadline)
+        for other in others[:_MOVED]:
+            board.release(other)
+            made, _ = _earliest(plan, lane, (board,), now, deadline, items)
+            if made is not None:
+                board.calendar.take(made.start, made.end, made.units)
+                moved = _move(plan.lanes[other.model], other, now)
+                board.calendar.give(made.start, made.end, made.units)
+                board.reserve(other)
+                if moved:
+                    return made
+            else:
+                board.reserve(other)
+    return None
+
+
+def _move(lane: Lane, slot: Slot, now: int) -> bool:
+    """Find another time for a slot that has been released, between its neighbours and before its deadline."""
+    index = lane.slots.index(slot)
+    took = slot.end - slot.start
+    earliest, latest = now, slot.deadline - took - lane.margin_ns(took, max(0, slot.deadline - now))
+    if index:
+        earliest = max(now, lane.slots[index - 1].start, lane.slots[index - 1].end - took)
+    if index + 1 < len(lane.slots):
+        latest = min(latest, lane.slots[index + 1].start, lane.slots[index + 1].end - took)
+    if latest < earliest:
+        return False
+    start = slot.board.calendar.find(slot.units, took, earliest)
+    if start > latest:
+        return False
+    slot.start, slot.end = start, start + took
+    return True
