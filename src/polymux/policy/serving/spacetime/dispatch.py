@@ -8,7 +8,7 @@ from polymux.core.serving.decision import Refuse
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.plan import Plan
-from polymux.policy.serving.spacetime.slot import Board, Slot
+from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
 
 _LOOK_AT = 16
 """Batches that could start that are compared, in the order of their slots."""
@@ -112,11 +112,14 @@ def _option(lane: Lane, state: ModelState, slot: Slot, shares: list[int], now: i
         ]
         for units in order:
             mine = due and units == slot.units
-            for wanted in dict.fromkeys((most, min(most, slot.capacity), least)):
+            for wanted in sorted({most, min(most, slot.capacity), least}, reverse=True):
                 requests, items = _requests(state, wanted)
                 took = lane.expected_ns(kind, units, items)
                 end = now + took
-                if end <= deadline and calendar.least(now, end) >= units:
+                safe = end + margin_ns(took, lane.spread_ns(took, 0.0)) <= deadline
+                if (safe or (mine and items <= slot.capacity and end <= deadline)) and calendar.least(
+                    now, end
+                ) >= units:
                     return Choice(slot, units, requests, items, took, "due" if due else "ahead of its time")
             if mine:
                 requests, items = _requests(state, least)

@@ -10,11 +10,8 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import LatencySurface, ServedModel, ServingDevice
 from polymux.policy.serving.spacetime.guess import GuessedSurface
 from polymux.policy.serving.spacetime.pace import Pace
-from polymux.policy.serving.spacetime.slot import Slot
+from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
 
-_CERTAINTY = 3.5
-"""Standard deviations that are kept as a margin: with normal variation 0.02 % take longer."""
-_LEAST_MARGIN = 0.002
 _JITTER = 0.12
 """Part of an SLO that is not planned for collecting and running a batch, because units are not free at once."""
 _SAME_RATE, _SAME_PACE = 0.05, 0.03
@@ -129,16 +126,12 @@ class Lane:
             key: (table, self.pace.factor(key[1])) for key, (table, _) in self._times.items()
         }
 
-    def margin_ns(self, batch_ns: int, ahead_ns: int) -> int:
-        """What may be needed beyond the expected time until a batch has ended, `ahead_ns` from now.
+    def spread_ns(self, batch_ns: int, before_ns: float) -> float:
+        """Standard deviation of the end of a batch, when that of its start is `before_ns`: they are independent."""
+        own_ns = self.pace.spread * batch_ns
+        return sqrt(own_ns * own_ns + before_ns * before_ns) if before_ns else own_ns
 
-        Until then about ``ahead_ns / batch_ns`` batches run one after the other, and their variations add up as
-        independent ones do.
-        """
-        longer = ahead_ns if ahead_ns > batch_ns else batch_ns
-        return int(_LEAST_MARGIN * batch_ns + _CERTAINTY * self.pace.spread * sqrt(batch_ns * longer))
-
-    def tune(self, ready: Mapping[DeviceId, tuple[ServingDevice, Collection[int]]]) -> bool:
+    def tune(self, ready: Mapping[DeviceId, tuple[Board, Collection[int]]]) -> bool:
         """Work out which batches are worth forming, if rate or pace have changed; say whether it was done."""
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         old_rate, old_pace, old_spread = self._tuned
@@ -150,8 +143,8 @@ class Lane:
             return False
         self._tuned = (rate, pace, spread)
         self.points = {}
-        for device_id, (device, shares) in ready.items():
-            points = [point for units in sorted(shares) if (point := self._point(device, units))]
+        for device_id, (board, shares) in ready.items():
+            points = [point for units in sorted(shares) if (point := self._point(board, units))]
             if points:
                 points.sort(key=lambda point: (point.cost_ns, -point.units))
                 self.points[device_id] = points[:_POINTS]
@@ -176,18 +169,19 @@ class Lane:
         self._times[kind, units] = made = table, self.pace.factor(units)
         return made
 
-    def _point(self, device: ServingDevice, units: int) -> Point | None:
+    def _point(self, board: Board, units: int) -> Point | None:
         """Largest batch that can be collected and run within the SLO."""
+        device = board.spec
         kind, slo_ns, rate = device.kind, self.model.slo_ns, self.rate_per_ns
         usable_ns = slo_ns * (1 - _JITTER)
         alone_ns = self.expected_ns(kind, units, 1)
-        if alone_ns + self.margin_ns(alone_ns, alone_ns) > slo_ns:
+        if alone_ns + margin_ns(alone_ns, self.spread_ns(alone_ns, 0.0)) > slo_ns:
             return None
         low, high = 1, min(self.max_batch(kind), 1 + int(rate * max(0.0, usable_ns - alone_ns)))
         while low < high:
             middle = (low + high + 1) // 2
             took = self.expected_ns(kind, units, middle)
-            if middle <= 1 + rate * (usable_ns - took - self.margin_ns(took, took)):
+            if middle <= 1 + rate * (usable_ns - took - margin_ns(took, self.spread_ns(took, board.typical_ns))):
                 low = middle
             else:
                 high = middle - 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from polymux.policy.serving.spacetime.lane import Lane, Point
 from polymux.policy.serving.spacetime.plan import Plan
-from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
+from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot, margin_ns
 
 _NEVER = 1 << 62
 _DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
@@ -87,12 +87,9 @@ def _earliest(
                     break
                 if point.batch < items:
                     continue
-                start, end = _try(lane, board, point, now, earliest, target, deadline, kept)
-                if start >= 0:
-                    took = start + point.ns
-                    return Slot(
-                        lane.model.name, board, point.units, start, took, point.batch, items, deadline
-                    ), end
+                slot, end = _try(lane, board, point, earliest, target, deadline, items, kept)
+                if slot is not None:
+                    return slot, end
                 soonest = min(soonest, end)
     return None, soonest
 
@@ -108,27 +105,34 @@ def _ways(lane: Lane) -> tuple[tuple[float, float], ...]:
 
 
 def _try(
-    lane: Lane, board: Board, point: Point, now: int, earliest: int, target: int, deadline: int, kept: float
-) -> tuple[int, int]:
-    """Start, as late as `target` if possible, and end with margin; start is -1 if the end lies after the deadline."""
+    lane: Lane, board: Board, point: Point, earliest: int, target: int, deadline: int, items: int, kept: float
+) -> tuple[Slot | None, int]:
+    """A slot that starts as late as `target` if possible, and its end with margin; None if that is too late."""
     units = point.units + int(kept * board.spec.units)
     if units > board.spec.units:
-        return -1, _NEVER
+        return None, _NEVER
     calendar, took = board.calendar, point.ns
     if lane.slots:  # batches of a model end in the order of their starts, as its requests wait in order
         earliest = max(earliest, lane.slots[-1].start, lane.slots[-1].end - took)
-    latest = deadline - took - lane.margin_ns(took, deadline - now if deadline < _NEVER else took)
-    wished = min(target, latest)
+    usual_ns = margin_ns(took, lane.spread_ns(took, board.typical_ns))
+    wished = min(target, deadline - took - usual_ns)
     start = calendar.find_last(units, took, earliest, wished) if wished > earliest else -1
     if start < 0:
         start = calendar.find(units, took, max(earliest, wished))
-    end = start + took
-    end += lane.margin_ns(took, end - now)
+    slot = _slot(lane, board, point, start, items, deadline)
+    end = slot.end + margin_ns(took, slot.spread_ns)
     if end > deadline and wished > earliest:
-        start = calendar.find(units, took, earliest)
-        end = start + took
-        end += lane.margin_ns(took, end - now)
-    return (start if end <= deadline else -1), end
+        slot = _slot(lane, board, point, calendar.find(units, took, earliest), items, deadline)
+        end = slot.end + margin_ns(took, slot.spread_ns)
+    return (slot if end <= deadline else None), end
+
+
+def _slot(lane: Lane, board: Board, point: Point, start: int, items: int, deadline: int) -> Slot:
+    before_ns = board.before_ns(point.units, start)
+    return Slot(
+        lane.model.name, board, point.units, start, start + point.ns, point.batch, items, deadline,
+        before_ns, lane.spread_ns(point.ns, before_ns),
+    )  # fmt: skip
 
 
 def _search(
@@ -161,7 +165,7 @@ def _move(lane: Lane, slot: Slot, now: int) -> bool:
     """Find another time for a slot that has been released, between its neighbours and before its deadline."""
     index = lane.slots.index(slot)
     took = slot.end - slot.start
-    earliest, latest = now, slot.deadline - took - lane.margin_ns(took, max(0, slot.deadline - now))
+    earliest, latest = now, slot.deadline - took - margin_ns(took, slot.spread_ns)
     if index:
         earliest = max(now, lane.slots[index - 1].start, lane.slots[index - 1].end - took)
     if index + 1 < len(lane.slots):

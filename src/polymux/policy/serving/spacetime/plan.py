@@ -8,7 +8,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ModelName, Request
 from polymux.policy.serving.spacetime.budget import Budget
 from polymux.policy.serving.spacetime.lane import Lane
-from polymux.policy.serving.spacetime.slot import Board, Slot
+from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
 
 
 class Plan:
@@ -55,7 +55,9 @@ class Plan:
         """Promise a request a place in the last slot, which is made longer for it where there is room."""
         slot = lane.slots[-1]
         wanted = slot.items + items
-        took = slot.end - slot.start
+        behind = now - slot.start
+        if behind > 0 and not slot.items:
+            return False
         if wanted > slot.capacity:
             kind = slot.board.spec.kind
             if wanted > lane.max_batch(kind):
@@ -63,14 +65,15 @@ class Plan:
             longer = lane.expected_ns(kind, slot.units, wanted)
             end = slot.start + longer
             if end > slot.end:
-                if end + lane.margin_ns(longer, end - now) > min(slot.deadline, deadline):
+                spread_ns = lane.spread_ns(longer, slot.before_ns)
+                if max(behind, 0) + end + margin_ns(longer, spread_ns) > min(slot.deadline, deadline):
                     return False
                 if slot.board.calendar.least(slot.end, end) < slot.units:
                     return False
                 slot.board.calendar.take(slot.end, end, slot.units)
-                slot.end = end
+                slot.end, slot.spread_ns = end, spread_ns
             slot.capacity = wanted
-        elif slot.end + lane.margin_ns(took, slot.end - now) > deadline:
+        elif max(behind, 0) + slot.end + margin_ns(slot.end - slot.start, slot.spread_ns) > deadline:
             return False
         enough = self.budget.patience * slot.capacity
         if slot.items < enough <= wanted or not slot.items:
@@ -89,7 +92,7 @@ class Plan:
         taken = 0
         for slot in slots:
             room = slot.capacity
-            earliest = slot.end + lane.margin_ns(slot.end - slot.start, slot.end - now)
+            earliest = slot.end + max(0, now - slot.start) + margin_ns(slot.end - slot.start, slot.spread_ns)
             while taken < len(pending) and pending[taken].items <= room:
                 if pending[taken].deadline_ns < earliest:
                     return False

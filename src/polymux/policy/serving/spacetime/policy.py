@@ -142,7 +142,7 @@ class SpaceTime:
             plan.version += 1
         end = now + choice.ns
         board.calendar.take(now, end, choice.units)
-        batch = Running(slot.model, choice.units, choice.items, now, end)
+        batch = Running(slot.model, choice.units, choice.items, now, end, end, lane.spread_ns(choice.ns, 0.0))
         board.running.append(batch)
         self._unmatched.append((batch, board))
         lane.last_start = now
@@ -181,6 +181,7 @@ class SpaceTime:
                 if known is not None:
                     batch, board = known
                     self._forget(batch, board, now)
+                    board.measure(batch.planned - batch.start, now - batch.start)
                     lane = plan.lanes.get(batch.model)
                     if lane is not None and not failed:
                         lane.measure(board.spec.kind, batch.units, batch.items, now - batch.start, now)
@@ -235,7 +236,7 @@ class SpaceTime:
     def _tune(self, lane: Lane, view: ServingView) -> None:
         state = view.models[lane.model.name]
         ready = {
-            device_id: (view.devices[device_id].spec, shares)
+            device_id: (self._plan.boards[device_id], shares)
             for device_id, shares in state.ready.items()
             if device_id in self._plan.boards
         }

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from math import sqrt
 
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.policy.serving.spacetime.calendar import Calendar
 
 NO_DEADLINE_NS = 1 << 62
+_CERTAINTY = 3.5
+"""Standard deviations that are kept as a margin: with normal variation 0.02 % take longer."""
+_LEAST_MARGIN = 0.002
+_STEADY = 1e-4
+"""Mean square deviations that are this part of the mean square time or less are no variation."""
+_LOOK_AT = 32
+_GAIN = 0.05
+_CLIPPED = 0.5
+"""A batch that takes longer by more than this part of what was expected is a change, not variation."""
+_SLIP_NS = 20_000
+"""A slot that starts this much later than planned has slipped."""
+
+
+def margin_ns(batch_ns: int, spread_ns: float) -> int:
+    """What may be needed beyond the expected end of a batch whose end has this standard deviation."""
+    return int(_LEAST_MARGIN * batch_ns + _CERTAINTY * spread_ns)
 
 
 @dataclass(slots=True, eq=False)
@@ -28,6 +45,8 @@ class Slot:
         Promised so far; 0: it is kept for requests that are expected.
     deadline : int, ns
         The earliest of what is promised, or expected.
+    before_ns, spread_ns : float
+        Standard deviations of its start and end: batches before it, and it itself, may take longer.
     """
 
     model: ModelName
@@ -38,6 +57,8 @@ class Slot:
     capacity: int
     items: int = 0
     deadline: int = NO_DEADLINE_NS
+    before_ns: float = 0.0
+    spread_ns: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -49,17 +70,32 @@ class Running:
     items: int
     start: int
     end: int
+    planned: int
+    spread_ns: float
 
 
 @dataclass(slots=True, eq=False)
 class Board:
-    """A device: its calendar, the slots in it by their start, and what runs."""
+    """A device: its calendar, the slots in it by their start, and what runs.
+
+    Parameters
+    ----------
+    spec : ServingDevice
+    calendar : Calendar
+    slots : list of (int, int, Slot)
+        By start, then by number.
+    running : list of Running
+    squares, deviations : float
+        Recent means of the squares of the times of batches, and of what they differed from the expected ones.
+    """
 
     spec: ServingDevice
     calendar: Calendar
     slots: list[tuple[int, int, Slot]] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     made: int = 0
+    squares: float = 0.0
+    deviations: float = 0.0
 
     def reserve(self, slot: Slot) -> None:
         """Enter a slot."""
@@ -75,11 +111,62 @@ class Board:
             index += 1
         del self.slots[index]
 
+    @property
+    def typical_ns(self) -> float:
+        """Standard deviation of the time of a batch here."""
+        return sqrt(self.deviations)
+
+    def before_ns(self, units: int, start: int) -> float:
+        """Standard deviation of the time at which so many units get free, which is planned for `start`."""
+        if self.deviations < _STEADY * self.squares:
+            return 0.0
+        calendar = self.calendar
+        most = 0.0
+        pending: list[Running | Slot] = [*self.running, *(slot for _, _, slot in self.slots[:_LOOK_AT])]
+        for other in pending:
+            left = other.spread_ns - (start - other.end) / _CERTAINTY
+            if other.end <= start and left > most and calendar.least(other.end - 1, other.end) < units:
+                most = left
+        return most
+
+    def measure(self, expected_ns: int, took_ns: int) -> None:
+        """Note how long a batch took."""
+        off_ns = min(abs(took_ns - expected_ns), _CLIPPED * expected_ns)
+        self.squares += _GAIN * (took_ns * float(took_ns) - self.squares)
+        self.deviations += _GAIN * (off_ns * off_ns - self.deviations)
+
     def advance(self, now: int) -> None:
-        """Forget the past, and expect batches that last longer than planned to go on for a part of that."""
+        """Forget the past; what lasts longer than planned goes on for a while, and what it delays is planned anew."""
+        late = False
         for batch in self.running:
-            if batch.end + (batch.end - batch.start >> 5) < now:
-                more = now + max(1, (now - batch.start) // 4)
+            passed = now - batch.start
+            if batch.end + (passed >> 6) < now:
+                more = now + max(passed >> 4, now - batch.planned)
                 self.calendar.take(max(batch.end, self.calendar.times[0]), more, batch.units)
                 batch.end = more
+                late = True
         self.calendar.advance(now)
+        for start, _, slot in self.slots:
+            if start + _SLIP_NS >= now:
+                break
+            late = late or slot.items > 0
+        if late:
+            self._replan(now)
+
+    def _replan(self, now: int) -> None:
+        """Give each slot, in their order, the earliest time that is not before its old one."""
+        slots = sorted((slot for _, _, slot in self.slots), key=lambda slot: not slot.items)
+        for slot in slots:
+            self.calendar.give(slot.start, slot.end, slot.units)
+        self.slots.clear()
+        last: dict[ModelName, Slot] = {}
+        for slot in slots:  # what is promised comes first
+            took = slot.end - slot.start
+            earliest = max(now, slot.start)
+            before = last.get(slot.model)
+            if before is not None:
+                earliest = max(earliest, before.start, before.end - took)
+            slot.start = self.calendar.find(slot.units, took, earliest)
+            slot.end = slot.start + took
+            last[slot.model] = slot
+            self.reserve(slot)
