@@ -51,17 +51,7 @@ def choose(plan: Plan, view: ServingView, board: Board, device: DeviceState, now
             continue
         if start > now and state.waiting_items < patience * slot.capacity:
             continue
-        ready = state.ready.get(board.spec.id, ())
-        shares = [units for units in device.startable if units in ready]
-        if not shares:
-            continue
-        lane = plan.lanes[slot.model]
-        if any(late.model == slot.model for late in answer.refused):
-            continue
-        if start <= now and (late := _hopeless(lane, state, board, now)):
-            answer.refused.append(late)
-            continue
-        option = _option(lane, state, slot, shares, now)
+        option = _look_at(plan.lanes[slot.model], state, slot, device, answer, now)
         if option is None:
             continue
         if answer.choice is None:
@@ -74,11 +64,29 @@ def choose(plan: Plan, view: ServingView, board: Board, device: DeviceState, now
     for slot in empty:
         plan.drop(plan.lanes[slot.model], slot)
     if answer.choice is not None:
-        lane = plan.lanes[answer.choice.slot.model]
-        ready = view.models[lane.model.name].ready[board.spec.id]
-        shares = [units for units in device.startable if units in ready]
-        _widen(lane, shares, answer.choice, others, now, plan.budget.load)
+        name = answer.choice.slot.model
+        shares = _shares(view.models[name], device)
+        _widen(plan.lanes[name], shares, answer.choice, others, now, plan.budget.load)
     return answer
+
+
+def _shares(state: ModelState, device: DeviceState) -> list[int]:
+    """Shares on which a model can be started now."""
+    ready = state.ready.get(device.spec.id, ())
+    return [units for units in device.startable if units in ready]
+
+
+def _look_at(
+    lane: Lane, state: ModelState, slot: Slot, device: DeviceState, answer: Answer, now: int
+) -> Choice | None:
+    """How a slot could start now, unless what waits for it can be met no more: that goes to the answer."""
+    shares = _shares(state, device)
+    if not shares or any(late.model == slot.model for late in answer.refused):
+        return None
+    if slot.start <= now and (late := _hopeless(lane, state, slot.board, now)):
+        answer.refused.append(late)
+        return None
+    return _option(lane, state, slot, shares, now)
 
 
 def _hopeless(lane: Lane, state: ModelState, board: Board, now: int) -> Refuse | None:

@@ -122,9 +122,7 @@ class Lane:
     def measure(self, kind: str, units: int, items: int, took_ns: int, now: int) -> None:
         """Note how long a batch took."""
         self.pace.measure(units, took_ns / self.surface(kind).latency_ns(units, items), now)
-        self._times = {
-            key: (table, self.pace.factor(key[1])) for key, (table, _) in self._times.items()
-        }
+        self._times = {key: (table, self.pace.factor(key[1])) for key, (table, _) in self._times.items()}
 
     def spread_ns(self, batch_ns: int, before_ns: float) -> float:
         """Standard deviation of the end of a batch, when that of its start is `before_ns`: they are independent."""
@@ -181,7 +179,9 @@ class Lane:
         while low < high:
             middle = (low + high + 1) // 2
             took = self.expected_ns(kind, units, middle)
-            if middle <= 1 + rate * (usable_ns - took - margin_ns(took, self.spread_ns(took, board.typical_ns))):
+            if middle <= 1 + rate * (
+                usable_ns - took - margin_ns(took, self.spread_ns(took, board.typical_ns))
+            ):
                 low = middle
             else:
                 high = middle - 1

@@ -22,7 +22,7 @@ from polymux.core.serving.event import (
     ServingEvent,
 )
 from polymux.core.serving.model import BatchId, ModelName, Request
-from polymux.core.serving.view import ServingView
+from polymux.core.serving.view import DeviceState, ServingView
 from polymux.policy.serving.spacetime.calendar import Calendar
 from polymux.policy.serving.spacetime.dispatch import Choice, choose
 from polymux.policy.serving.spacetime.lane import Lane
@@ -112,26 +112,32 @@ class SpaceTime:
             if not board.slots:
                 continue
             device = view.devices[device_id]
-            if device.startable:
-                board.advance(now)
-                answer = choose(plan, view, board, device, now)
-                if answer.refused:  # they still wait in the view; the others are looked at in a moment
-                    self._wake_at = now + 1
-                    for late in answer.refused:
-                        left = len(view.models[late.model].waiting) - len(late.requests)
-                        settle(plan, plan.lanes[late.model], left, now)
-                    return [*answer.refused, WakeAt(now + 1)]
-                if answer.choice is not None:
-                    return [self._start(view, board, answer.choice, now)]
-            for start, _, slot in board.slots:
-                if start > now and slot.items:
-                    wake = min(wake, start)
-                    break
+            if device.startable and (chosen := self._act(view, board, device, now)):
+                return chosen
+            wake = min(
+                wake, next((start for start, _, slot in board.slots if start > now and slot.items), _NEVER)
+            )
         plan.news = False
         if wake < _NEVER and (wake < self._wake_at or self._wake_at <= now):
             self._wake_at = wake
             return [WakeAt(wake)]
         return ()
+
+    def _act(
+        self, view: ServingView, board: Board, device: DeviceState, now: int
+    ) -> Sequence[PolicyDecision]:
+        plan = self._plan
+        board.advance(now)
+        answer = choose(plan, view, board, device, now)
+        if answer.refused:  # they still wait in the view; the others are looked at in a moment
+            self._wake_at = now + 1
+            for late in answer.refused:
+                gone = set(late.requests)
+                waiting = view.models[late.model].waiting
+                left = sum(request.items for request in waiting if request.id not in gone)
+                settle(plan, plan.lanes[late.model], left, now)
+            return [*answer.refused, WakeAt(now + 1)]
+        return () if answer.choice is None else [self._start(view, board, answer.choice, now)]
 
     def _start(self, view: ServingView, board: Board, choice: Choice, now: int) -> Start:
         plan, slot = self._plan, choice.slot
