@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from itertools import chain
 from pathlib import Path
 
 from polymux.core.errors import InvalidRequest
 from polymux.sched.replay import replay
+from polymux.sched.serving.recording import is_header
+from polymux.sched.serving.replay import replay_requests
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -14,8 +17,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "replay",
         help="check that a recorded run gives the same decisions again",
-        description="Feed the events that a server has recorded (polymux up --record FILE) to a fresh scheduling"
-        " engine, and compare its decisions with the recorded ones. Exit code 1 when they differ.",
+        description="Feed the events that a server (polymux up --record FILE) or a simulation (polymux simulate"
+        " --record FILE) has recorded to a fresh scheduling engine, and compare its decisions with the recorded ones."
+        " Exit code 1 when they differ.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
     parser.set_defaults(run=run)
@@ -25,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Replay the file."""
     try:
         with options.file.open() as lines:
-            result = replay(lines)
+            first = lines.readline()
+            whole = chain([first] if first else [], lines)
+            result = replay_requests(whole) if is_header(first) else replay(whole)
     except UnicodeDecodeError:
         raise InvalidRequest(f"{options.file} is no recording: it is not text") from None
     if result.difference is not None:

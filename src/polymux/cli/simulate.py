@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
+from polymux.core.serving.decision import ServingDecision
+from polymux.core.serving.event import ServingEvent
 from polymux.planning import gantt, perfetto
 from polymux.planning.report import print_report, results
 from polymux.planning.run import PolicyRun, check_stalled, run_policy
 from polymux.planning.workload import DEFAULT_POLICIES, Workload, read_workload
 from polymux.policy.serving import registry
+from polymux.sched.serving.recording import RequestStep, write_header, write_step
+from polymux.sim.serving.simulation import Record
 
 _EXAMPLE = """\
   polymux simulate examples/workloads/four-models.toml
@@ -62,6 +66,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="write every batch for ui.perfetto.dev"
     )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="write every step for polymux replay; one policy"
+    )
     parser.set_defaults(run=run)
 
 
@@ -71,6 +78,8 @@ def run(options: argparse.Namespace) -> int:
     policies = tuple(dict.fromkeys(options.policy)) or workload.policies or DEFAULT_POLICIES
     for policy in policies:
         registry.load(policy)
+    if options.record is not None and len(policies) > 1:
+        raise InvalidRequest(f"--record: there are {len(policies)} policies; give one with --policy")
     runs = _run(workload, policies, options)
     if options.gantt is not None:
         gantt.draw(options.gantt, workload, runs, options.start, options.span)
@@ -114,9 +123,12 @@ def _adapted(workload: Workload, options: argparse.Namespace) -> Workload:
 def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespace) -> list[PolicyRun]:
     keep_spans = options.gantt is not None or options.trace is not None
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    runs = []
     with ExitStack() as stack:
         bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
-        runs = []
+        record = (
+            None if options.record is None else stack.enter_context(_recording(options.record, policies[0]))
+        )
         for policy in policies:
             task = bar.add_task(policy, total=workload.duration_ns)
             runs.append(
@@ -125,8 +137,21 @@ def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespac
                     policy,
                     devices=options.devices,
                     keep_spans=keep_spans,
+                    record=record,
                     progress=lambda now_ns, task=task: bar.update(task, completed=now_ns),  # type: ignore[misc]
                 )
             )
             bar.update(task, completed=workload.duration_ns)
     return runs
+
+
+@contextmanager
+def _recording(path: Path, policy: str) -> Iterator[Record]:
+    """Write each step to a file."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(write_header(policy) + "\n")
+
+        def record(event: ServingEvent, now: int, decisions: Sequence[ServingDecision]) -> None:
+            file.write(write_step(RequestStep(now, event, tuple(decisions))) + "\n")
+
+        yield record

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from polymux.core.decision import Decision
 from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.policy import registry
 from polymux.policy.interface import Policy
 from polymux.sched.engine import Engine
-from polymux.sched.recording import Step, read_header, read_step
+from polymux.sched.recording import read_header, read_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Difference:
     ----------
     line : int
         Line of the recording, from 1.
-    recorded : Step
-    replayed : tuple of Decision
+    recorded : Step or RequestStep
+    replayed : tuple of decisions
     """
 
     line: int
-    recorded: Step
-    replayed: tuple[Decision, ...]
+    recorded: Any
+    replayed: tuple[Any, ...]
 
     def __str__(self) -> str:
-        def listed(decisions: tuple[Decision, ...]) -> str:
+        def listed(decisions: tuple[Any, ...]) -> str:
             return "".join(f"\n    {decision}" for decision in decisions) or " nothing"
 
         return (
@@ -82,24 +82,46 @@ def replay(lines: Iterable[str], load: Callable[[str], Policy] = registry.load) 
     if first is None:
         raise InvalidRequest("the recording is empty; a server writes one with `polymux up --record FILE`")
     policy = read_header(first[1])
-    engine = Engine(load(policy))
+    return compare(policy, numbered, read_step, Engine(load(policy)).handle)
+
+
+def compare(
+    policy: str,
+    numbered: Iterable[tuple[int, str]],
+    read: Callable[[str], Any],
+    handle: Callable[[Any, int], Sequence[Any]],
+) -> Replay:
+    """Give the steps of a recording to an engine until its end or the first difference.
+
+    Parameters
+    ----------
+    policy : str
+        The recorded policy.
+    numbered : iterable of (int, str)
+        Lines of steps and their numbers.
+    read : callable
+        Makes a step of a line.
+    handle : callable
+        Of a fresh engine.
+
+    Raises
+    ------
+    InvalidRequest
+        If a line other than an unfinished last one cannot be read.
+    """
     steps = 0
     for number, line in numbered:
         try:
-            step = read_step(line)
+            step = read(line)
         except InvalidRequest as error:
             if not line.endswith("\n"):
                 return Replay(policy, steps, truncated=True)
             raise InvalidRequest(f"line {number}: {error}") from None
-        decisions = _handle(engine, step)
+        try:
+            decisions = tuple(handle(step.event, step.at_ns))
+        except BadDecision as bad:  # the driver recorded what it carried out all the same
+            decisions = tuple(bad.decisions)
         if decisions != step.decisions:
             return Replay(policy, steps, Difference(number, step, decisions))
         steps += 1
     return Replay(policy, steps)
-
-
-def _handle(engine: Engine, step: Step) -> tuple[Decision, ...]:
-    try:
-        return tuple(engine.handle(step.event, step.at_ns))
-    except BadDecision as bad:  # the driver recorded what it carried out all the same
-        return bad.decisions
