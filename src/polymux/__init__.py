@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polymux.client import Buffer, Client, Queue, Task
 from polymux.core.errors import NoServer, PolymuxError
 from polymux.segment import default_socket_path
@@ -20,6 +22,7 @@ def connect(
     segment_nbytes: int | None = None,
     weight: float = 1.0,
     start: bool | None = None,
+    devices: Sequence[str] = (),
 ) -> Client:
     """Connect this application to the accelerators of the machine.
 
@@ -38,6 +41,9 @@ def connect(
     start : bool, optional
         Whether to start the runtime inside this process: None when no server listens and no socket was named, True
         always, False never.
+    devices : sequence of str
+        What a runtime that is started inside this process opens, as ``polymux up --device`` takes it; by default all
+        that there is.
 
     Returns
     -------
@@ -60,5 +66,5 @@ def connect(
                 raise
     from polymux.server.runtime import start_inside  # only now: it loads devices and kernels
 
-    fd, stop = start_inside()
+    fd, stop = start_inside(devices)
     return Client(fd=fd, name=name, segment_nbytes=segment_nbytes, weight=weight, on_close=stop)

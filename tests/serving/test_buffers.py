@@ -18,6 +18,7 @@ from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.lifecycle import Lifecycle
 from polymux.serving.limits import Limits
+from polymux.serving.loader import DirectLoader
 from polymux.serving.models import Models
 from tests.serving import repository
 from tests.unit.serving.asgi import Answer, call
@@ -31,7 +32,7 @@ class Front:
     def __init__(self, root: Path) -> None:
         self.client = polymux.connect(start=True, name="test", segment_nbytes=SEGMENT_NBYTES)
         self.models = Models()
-        self.lifecycle = Lifecycle(root, self.models, self.client, _no_other)
+        self.lifecycle = Lifecycle(root, self.models, self.client, _no_other, DirectLoader())
         self.app = HttpApp(self.models, Limits(), Metrics(dict))
         asyncio.run(self._load())
 

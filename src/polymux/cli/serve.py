@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
 import polymux
 from polymux.client import Client
-from polymux.core.errors import PolymuxError
+from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.policy.serving import registry
 from polymux.serving.front_end import ServeOptions, serve
 from polymux.serving.limits import Limits
+from polymux.serving.scheduling.settings import DEFAULT_SLO_MS, Choice, SchedulingOptions, parse_choice
 
+_DEFAULT_STORE = (
+    Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "polymux/profiles.sqlite"
+)
 _EXAMPLE = """\
 The repository is laid out as Triton's:
 
@@ -58,8 +64,40 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=defaults.header_nbytes,
         help="greatest request header in bytes; larger ones are answered 431 (default: %(default)s)",
     )
+    _add_scheduling(parser)
     parser.add_argument("--verbose", action="store_true", help="also log what is only useful to find faults")
     parser.set_defaults(run=run)
+
+
+def _add_scheduling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "deadlines", "With --policy, requests wait for batches on shares of the devices, under deadlines."
+    )
+    group.add_argument(
+        "--policy",
+        metavar="NAME",
+        help=f"who runs when, and on what: {', '.join(registry.names())} (default: in the order of arrival)",
+    )
+    for name, what in (
+        ("slo-ms", f"milliseconds within which requests are to be answered (default: {DEFAULT_SLO_MS:g})"),
+        ("priority", "larger is served first (default: 0)"),
+        ("weight", "part of the device time when there is not enough (default: 100)"),
+    ):
+        group.add_argument(
+            f"--{name}",
+            metavar="[MODEL=]N",
+            type=_choice,
+            action="append",
+            default=[],
+            help=f"{what}; may be repeated, and wins for MODEL over its config.pbtxt",
+        )
+    group.add_argument(
+        "--profiles",
+        metavar="FILE",
+        type=Path,
+        default=_DEFAULT_STORE,
+        help="what polymux profile has measured (default: %(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,10 +109,20 @@ def run(args: argparse.Namespace) -> int:
     )
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line for each broken client
     limits = Limits(body_nbytes=args.max_body_nbytes, header_nbytes=args.max_header_nbytes)
-    options = ServeOptions(args.models_dir, args.host, args.port, args.device, limits)
+    scheduling = None
+    if args.policy is not None:
+        registry.load(args.policy)  # a wrong name ends it here
+        scheduling = SchedulingOptions(args.policy, args.profiles, args.slo_ms, args.priority, args.weight)
+    elif args.slo_ms or args.priority or args.weight:
+        print("polymux serve: --slo-ms, --priority and --weight need --policy", file=sys.stderr)
+        return 2
+    options = ServeOptions(args.models_dir, args.host, args.port, args.device, scheduling, limits)
+
+    # A runtime of its own divides its devices for the policy; a server's are divided by its operator.
+    devices = () if scheduling is None else ("cpu,shares=nested",)
 
     def connect(start: bool | None) -> Client:
-        return polymux.connect(args.socket, name="polymux serve", start=start)
+        return polymux.connect(args.socket, name="polymux serve", start=start, devices=devices)
 
     def listening(host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -86,6 +134,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"polymux serve: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _choice(text: str) -> Choice:
+    try:
+        return parse_choice(text)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _port(text: str) -> int:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -311,8 +311,13 @@ class Runtime:
             end_session(self._parts, client.session)
 
 
-def start_inside() -> tuple[int, Callable[[], None]]:
+def start_inside(devices: Sequence[str] = ()) -> tuple[int, Callable[[], None]]:
     """Start a runtime inside this process for one client.
+
+    Parameters
+    ----------
+    devices : sequence of str
+        Which to open; all if empty.
 
     Returns
     -------
@@ -321,7 +326,7 @@ def start_inside() -> tuple[int, Callable[[], None]]:
     stop : callable
         Ends the runtime.
     """
-    runtime = Runtime().start()
+    runtime = Runtime(RuntimeOptions(devices=tuple(devices))).start()
     return runtime.connect_pair().detach(), lambda: _close(runtime)
 
 

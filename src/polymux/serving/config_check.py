@@ -13,7 +13,11 @@ from polymux.serving.errors import ModelLoadError
 from polymux.serving.model_config_pb2 import DataType, ModelConfig, ModelInput, ModelOutput
 from polymux.serving.signature import Extents, ModelSignature, TensorSignature
 
-__all__ = ["complete", "unused_settings"]
+__all__ = ["PARAMETERS", "complete", "unused_settings"]
+
+#: Keys of ``parameters`` that a scheduler understands.
+PARAMETERS = ("slo_ms", "priority", "weight")
+
 
 _Tensor = ModelInput | ModelOutput
 
@@ -74,9 +78,13 @@ def complete(config: ModelConfig, name: str, spec: KernelSpec) -> tuple[ModelCon
     return full, ModelSignature(in_order, outputs, full.max_batch_size)
 
 
-def unused_settings(config: ModelConfig) -> list[str]:
-    """Return the names of settings in `config` that have no effect in this version."""
+def unused_settings(config: ModelConfig, scheduled: bool = False) -> list[str]:
+    """Return the names of settings in `config` that have no effect: in this version, or without a policy."""
     present = {field.name for field, _ in config.ListFields()}
+    if scheduled:
+        present -= {"dynamic_batching"}
+        if set(config.parameters) <= set(PARAMETERS):
+            present -= {"parameters"}
     return [name for name in _UNUSED if name in present]
 
 

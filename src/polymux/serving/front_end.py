@@ -18,7 +18,11 @@ from polymux.serving.http_app import HttpApp
 from polymux.serving.http_server import bind, serve_http
 from polymux.serving.lifecycle import Lifecycle
 from polymux.serving.limits import Limits
+from polymux.serving.loader import DirectLoader, Loader
 from polymux.serving.models import Models
+from polymux.serving.scheduling.loading import ScheduledLoader
+from polymux.serving.scheduling.settings import SchedulingOptions
+from polymux.serving.scheduling.statistics import Statistics
 
 __all__ = ["ServeOptions", "serve"]
 
@@ -39,6 +43,8 @@ class ServeOptions:
         Port to listen on; 0: any free one.
     device : str or None
         Device for all models; None: the server's choice.
+    scheduling : SchedulingOptions or None
+        How requests are scheduled; None: each model has a queue, in the order of arrival.
     limits : Limits
         Bounds of a request.
     """
@@ -47,6 +53,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     device: str | None = None
+    scheduling: SchedulingOptions | None = None
     limits: Limits = field(default_factory=Limits)
 
 
@@ -77,10 +84,15 @@ def serve(
         When the address cannot be had.
     """
     models = Models()
-    lifecycle = Lifecycle(options.repository, models, client, reconnect, options.device)
+    statistics = Statistics()
+    loader: Loader = DirectLoader(options.device)
+    if options.scheduling is not None:
+        loader = ScheduledLoader(options.scheduling, options.device, statistics)
+    lifecycle = Lifecycle(options.repository, models, client, reconnect, loader)
     try:
+        collectors = () if options.scheduling is None else (statistics,)
         listener = bind(options.host, options.port)
-        app = HttpApp(models, options.limits, Metrics(lifecycle.status))
+        app = HttpApp(models, options.limits, Metrics(lifecycle.status, collectors=collectors))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(app, options.limits, listener, lifecycle, listening))
     finally:

@@ -76,6 +76,7 @@ class Inference:
                 415, f"Content-Encoding '{encoding:.40}' is not supported; send the body uncompressed"
             )
         try:
+            model.runner.check_room()
             body = InferBody(
                 model.signature,
                 model.runner.allocate,
@@ -109,7 +110,9 @@ class Inference:
         deadline_ns = arrival_ns + request.timeout_us * 1000 if request.timeout_us else None
         try:
             inputs = [body.buffers[tensor] for tensor in model.signature.inputs]
-            results = await model.runner.run(inputs, priority=request.priority, deadline_ns=deadline_ns)
+            results = await model.runner.run(
+                inputs, priority=request.priority, arrival_ns=arrival_ns, deadline_ns=deadline_ns
+            )
         finally:
             body.close()
         try:

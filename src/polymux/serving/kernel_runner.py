@@ -1,9 +1,10 @@
-"""A model as a kernel of the core: registration, and tasks on a queue of its own."""
+"""A model as a kernel of the core: registration, and tasks on a queue."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -17,30 +18,42 @@ from polymux.serving.errors import ModelLoadError
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
 from polymux.serving.output_sizes import OutputSizes
-from polymux.serving.runner import TensorBuffer
+from polymux.serving.runner import ModelRunner, TensorBuffer
+from polymux.serving.signature import ModelSignature
 
-__all__ = ["KernelRunner", "load_model"]
+__all__ = ["KernelRunner", "RegisteredModel", "register_model"]
 
 _GROWTH = 4
 
 
-def load_model(
-    client: Client, name: str, version: int, path: Path, config: ModelConfig, device: str | None
-) -> LoadedModel:
-    """Load one version of a model: register it as a kernel and open a queue for it.
+@dataclass(frozen=True, slots=True)
+class RegisteredModel:
+    """A version of a model that the core knows as a kernel.
 
-    Parameters
+    Attributes
     ----------
-    client : Client
-        Connection to the core.
-    name, version : str, int
-        The model and its version; the kernel is called ``NAME/VERSION``.
-    path : pathlib.Path
-        The ONNX file.
     config : ModelConfig
-        As the operator wrote it.
-    device : str or None
-        Device that runs the model; None: the server's choice.
+        Complete.
+    signature : ModelSignature
+        What requests are checked against.
+    spec : KernelSpec
+        The kernel, as the server described it.
+    """
+
+    config: ModelConfig
+    signature: ModelSignature
+    spec: KernelSpec
+
+    def loaded(self, runner: ModelRunner) -> LoadedModel:
+        """Put it together with what runs it."""
+        names = tuple(param.name for param in self.spec.outputs)
+        return LoadedModel(self.config, self.signature, runner, names)
+
+
+def register_model(
+    client: Client, name: str, version: int, path: Path, config: ModelConfig
+) -> RegisteredModel:
+    """Register one version of a model as a kernel; the parameters are those of `Loader.load`.
 
     Raises
     ------
@@ -53,10 +66,9 @@ def load_model(
     try:
         spec = client.register(None, OnnxModel(str(path.resolve())), name=kernel, isolate=False)
         completed, signature = complete(config, name, spec)
-        runner = KernelRunner(client, spec, device)
     except PolymuxError as error:
         raise ModelLoadError(str(error)) from error
-    return LoadedModel(completed, signature, runner, tuple(param.name for param in spec.outputs))
+    return RegisteredModel(completed, signature, spec)
 
 
 class KernelRunner:
@@ -70,20 +82,48 @@ class KernelRunner:
         The kernel, as the server described it.
     device : str or None
         Device for the model's queue; None: the server's choice.
+    stream : str or None
+        The stream of it to which the queue is pinned; None: the server's choice.
+    sizes : OutputSizes, optional
+        What is known of the outputs' sizes, for runners of the same model to have in common.
+
+    Raises
+    ------
+    ModelLoadError
+        If there is no such device or stream.
     """
 
-    def __init__(self, client: Client, spec: KernelSpec, device: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        spec: KernelSpec,
+        device: str | None = None,
+        *,
+        stream: str | None = None,
+        sizes: OutputSizes | None = None,
+    ) -> None:
         self._spec = spec
-        self._sizes = OutputSizes(spec.outputs)
-        # A full ring is the client's answer 503, never a front end that stands still.
-        self._queue = client.queue(spec.name, device=device, on_full="raise")
+        self._sizes = OutputSizes(spec.outputs) if sizes is None else sizes
+        try:
+            # A full ring is the client's answer 503, never a front end that stands still.
+            self._queue = client.queue(spec.name, device=device, stream=stream, on_full="raise")
+        except PolymuxError as error:
+            raise ModelLoadError(str(error)) from error
+
+    def check_room(self) -> None:
+        """Let every request come: the ring of the queue is the bound."""
 
     def allocate(self, shape: tuple[int, ...], dtype: DType) -> Buffer:
         """Return memory for an input."""
         return self._queue.empty(shape, dtype.name_short)
 
     async def run(
-        self, inputs: Sequence[TensorBuffer], *, priority: int, deadline_ns: int | None
+        self,
+        inputs: Sequence[TensorBuffer],
+        *,
+        priority: int = 0,
+        arrival_ns: int = 0,  # noqa: ARG002
+        deadline_ns: int | None = None,
     ) -> Sequence[Buffer]:
         """Run the model; see `ModelRunner.run`.
 

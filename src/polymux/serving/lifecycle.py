@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from polymux.client import Client
 from polymux.core.errors import PolymuxError
 from polymux.serving.config_check import unused_settings
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.kernel_runner import load_model
+from polymux.serving.loader import Loader
 from polymux.serving.models import LoadedModel, Models, ModelState, ModelVersion
 from polymux.serving.repository import ModelFiles, scan
 
@@ -39,8 +38,8 @@ class Lifecycle:
         Connection to the core; becomes this object's, to be closed in the end.
     reconnect : callable
         Connects again to the server that went away; raises `PolymuxError` while it is not back.
-    device : str or None
-        Device for all models; None: the server's choice.
+    loader : Loader
+        Gets the models ready.
 
     Raises
     ------
@@ -54,23 +53,30 @@ class Lifecycle:
         models: Models,
         client: Client,
         reconnect: Callable[[], Client],
-        device: str | None = None,
+        loader: Loader,
     ) -> None:
         self._models = models
         self._client = client
         self._reconnect = reconnect
-        self._device = device
+        self._loader = loader
         self._files = scan(repository)
         self._set_all(ModelState.LOADING, "")
 
     async def run(self) -> None:
         """Load the models, and load them again each time the server has been away; returns only when cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._loader.let_go()
+
+    async def _run(self) -> None:
         while True:
             await self._load_all(self._client)
             while not self._client.server_gone:
                 await asyncio.sleep(_LOOK_S)
             _log.error("the Polymux server is gone; waiting for it to come back")
             self._set_all(ModelState.UNAVAILABLE, "the Polymux server is gone; this front end waits for it")
+            self._loader.let_go()
             self._client.close()
             self._client = await self._connect_again()
             _log.info("the Polymux server is back; loading the models again")
@@ -84,9 +90,7 @@ class Lifecycle:
         PolymuxError
             When it is gone.
         """
-        reply, _ = self._client.request("status")
-        status: dict[str, Any] = json.loads(reply["json"])
-        return status
+        return self._client.status()
 
     def close(self) -> None:
         """Unload all models and close the connection."""
@@ -106,7 +110,7 @@ class Lifecycle:
         for files in self._files:
             if files.error is not None:
                 _log.error("model %s is not served: %s", files.name, files.error)
-            if unused := unused_settings(files.config):
+            if unused := unused_settings(files.config, self._loader.scheduled):
                 _log.warning("model %s: no effect in this version: %s", files.name, ", ".join(unused))
             for version in files.versions:
                 self._models.put(await self._load(client, files, version))
@@ -123,9 +127,7 @@ class Lifecycle:
         started = time.monotonic()
         path = files.versions[version]
         try:
-            loaded = await asyncio.to_thread(
-                load_model, client, files.name, version, path, files.config, self._device
-            )
+            loaded = await self._loader.load(client, files.name, version, path, files.config)
         except ModelLoadError as error:
             _log.error("model %s version %d is not served: %s", files.name, version, error)
             return ModelVersion(files.name, version, ModelState.UNAVAILABLE, str(error))

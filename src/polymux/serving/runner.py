@@ -29,11 +29,14 @@ class TensorBuffer(Protocol):
 class ModelRunner(Protocol):
     """Runs one model version."""
 
+    def check_room(self) -> None:
+        """Raise `RequestError` (503) when no further request may come now; called before its body is read."""
+
     def allocate(self, shape: tuple[int, ...], dtype: DType) -> TensorBuffer:
         """Return memory for an input."""
 
     async def run(
-        self, inputs: Sequence[TensorBuffer], *, priority: int, deadline_ns: int | None
+        self, inputs: Sequence[TensorBuffer], *, priority: int, arrival_ns: int, deadline_ns: int | None
     ) -> Sequence[TensorBuffer]:
         """Run the model.
 
@@ -43,8 +46,10 @@ class ModelRunner(Protocol):
             In the model's order. They stay the caller's.
         priority : int
             Hint to the scheduler, as in a request: 0 default, 1 highest.
+        arrival_ns : int
+            Monotonic time at which the request came.
         deadline_ns : int or None
-            Hint to the scheduler: monotonic time after which the result has no use.
+            Monotonic time after which the result has no use; None: the request says nothing.
 
         Returns
         -------

@@ -46,8 +46,11 @@ class FakeRunner:
         self.allocated_nbytes += array.nbytes
         return FakeBuffer(array, self.live)
 
+    def check_room(self) -> None:
+        pass
+
     async def run(
-        self, inputs: Sequence[FakeBuffer], *, priority: int, deadline_ns: int | None
+        self, inputs: Sequence[FakeBuffer], *, priority: int, arrival_ns: int, deadline_ns: int | None
     ) -> Sequence[FakeBuffer]:
         self.hints.append((priority, deadline_ns))
         if self.gate is not None:

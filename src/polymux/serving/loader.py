@@ -1,0 +1,75 @@
+"""How a version of a model gets ready: directly on a queue of its own, or by way of a scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Protocol
+
+from polymux.client import Client
+from polymux.serving.kernel_runner import KernelRunner, register_model
+from polymux.serving.model_config_pb2 import ModelConfig
+from polymux.serving.models import LoadedModel
+
+__all__ = ["DirectLoader", "Loader"]
+
+
+class Loader(Protocol):
+    """Loads models on the core."""
+
+    scheduled: bool
+    """Whether requests wait for batches: then some settings of ``config.pbtxt`` have an effect."""
+
+    async def load(
+        self, client: Client, name: str, version: int, path: Path, config: ModelConfig
+    ) -> LoadedModel:
+        """Load one version of a model.
+
+        Parameters
+        ----------
+        client : Client
+            Connection to the core; stays the caller's.
+        name, version : str, int
+            The model and its version; the kernel is called ``NAME/VERSION``.
+        path : pathlib.Path
+            The ONNX file.
+        config : ModelConfig
+            As the operator wrote it.
+
+        Raises
+        ------
+        ModelLoadError
+            With the reason.
+        """
+
+    def let_go(self) -> None:
+        """Forget everything that was loaded: the connection is gone, or is about to be closed."""
+
+
+class DirectLoader:
+    """Gives each model a queue; the server decides where it runs, and tasks run in the order of their arrival.
+
+    Parameters
+    ----------
+    device : str or None
+        Device for all models; None: the server's choice.
+    """
+
+    scheduled = False
+
+    def __init__(self, device: str | None = None) -> None:
+        self._device = device
+
+    async def load(
+        self, client: Client, name: str, version: int, path: Path, config: ModelConfig
+    ) -> LoadedModel:
+        """Load one version of a model; see `Loader.load`."""
+
+        def load() -> LoadedModel:
+            model = register_model(client, name, version, path, config)
+            return model.loaded(KernelRunner(client, model.spec, self._device))
+
+        return await asyncio.to_thread(load)
+
+    def let_go(self) -> None:
+        """Nothing is kept here."""
