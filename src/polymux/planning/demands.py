@@ -39,20 +39,26 @@ def _demand(load: Load) -> Demand:
             f"model {model.name}: a closed loop of {arrivals.clients} clients has no rate to plan for; give its"
             " arrivals as uniform, poisson, bursty, or a trace"
         )
-    dispersion = POISSON
-    if isinstance(arrivals, Uniform):
-        dispersion = 0.0
-    elif not isinstance(arrivals, Poisson):
-        times = arrivals.times_ns(np.random.default_rng(_SEED), _MEASURED_NS)
-        dispersion = measured_dispersion(times, model.slo_ns)
     return Demand(
         model.name,
         arrivals.mean_rate_per_s,
         model.slo_ns,
         load.surfaces,
         load.items,
-        dispersion,
+        load_dispersion(load),
         model.memory_nbytes,
+    )
+
+
+def load_dispersion(load: Load) -> float:
+    """How unevenly requests come: variance over mean of their number in windows as long as the SLO."""
+    arrivals = load.arrivals
+    if isinstance(arrivals, Uniform):
+        return 0.0
+    if isinstance(arrivals, Poisson | ClosedLoop):
+        return POISSON
+    return measured_dispersion(
+        arrivals.times_ns(np.random.default_rng(_SEED), _MEASURED_NS), load.model.slo_ns
     )
 
 

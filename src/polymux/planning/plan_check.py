@@ -20,6 +20,7 @@ from polymux.sim.serving.simulation import simulate
 Progress = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is."""
 
+SIMULATING = "simulating devices"
 _FEW = 10
 _SIGNIFICANT = 0.01
 _WORTH_PROCESSES = 16
@@ -92,7 +93,7 @@ def simulate_pools(
     for index, outcome in _outcomes(policy, work):
         found[index] = outcome
         if progress is not None:
-            progress("simulating devices", len(found), len(work))
+            progress(SIMULATING, len(found), len(work))
     return found
 
 

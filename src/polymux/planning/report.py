@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console, Group
 from rich.table import Table
 
+from polymux.planning.cluster import MOST_IN_ONE_POOL
 from polymux.planning.run import PolicyRun
 from polymux.planning.workload import Workload
 from polymux.sim.serving.arrivals import SECOND_NS
@@ -31,6 +32,8 @@ def print_report(console: Console, workload: Workload, runs: Sequence[PolicyRun]
         f"[bold]{workload.name}[/]: {len(outcome.models)} models on {devices}, {outcome.offered:,} requests in"
         f" {outcome.seconds:g} s, seed {workload.seed}"
     )
+    if len(outcome.devices) > MOST_IN_ONE_POOL:
+        console.print("  a cluster: each device has an engine of its own, behind a router", style="dim")
     for group in workload.devices:
         if group.estimate_from is not None:
             console.print(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from polymux.core.errors import PolymuxError
+from polymux.planning.cluster import MOST_IN_ONE_POOL, simulate_as_cluster
+from polymux.planning.plan_check import SIMULATING
 from polymux.planning.workload import Workload
 from polymux.policy.serving import registry
 from polymux.sim.serving.outcome import ServingOutcome
+from polymux.sim.serving.scenario import Scenario
 from polymux.sim.serving.simulation import Progress, Record, simulate
 
 
@@ -29,7 +32,7 @@ def run_policy(
     record: Record | None = None,
     progress: Progress | None = None,
 ) -> PolicyRun:
-    """Simulate a workload under a policy, all devices in one pool.
+    """Simulate a workload under a policy: up to 8 devices as one pool, more as a cluster of pools of one device each.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def run_policy(
     keep_spans : bool
         Whether the outcome lists every batch.
     record, progress : callable, optional
-        As `polymux.sim.serving.simulate` takes them.
+        As `polymux.sim.serving.simulate` takes them; what is recorded is always one pool.
 
     Raises
     ------
@@ -51,7 +54,19 @@ def run_policy(
         If the policy decides what must not be carried out.
     """
     scenario = workload.scenario(devices, keep_spans=keep_spans)
+    if len(scenario.devices) > MOST_IN_ONE_POOL and record is None:
+        return PolicyRun(policy, simulate_as_cluster(policy, scenario, _of_duration(scenario, progress)))
     return PolicyRun(policy, simulate(registry.load(policy), scenario, record, progress))
+
+
+def _of_duration(scenario: Scenario, progress: Progress | None) -> Callable[[str, int, int], None]:
+    """Tell the progress of a cluster, whose devices are simulated one after the other, as a part of its time."""
+
+    def told(what: str, done: int, total: int) -> None:
+        if progress is not None and what == SIMULATING:
+            progress(scenario.duration_ns * done // total)
+
+    return told
 
 
 def check_stalled(runs: Sequence[PolicyRun]) -> None:
