@@ -8,7 +8,7 @@ from polymux.core.serving.decision import Refuse
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.plan import Plan
-from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
+from polymux.policy.serving.spacetime.slot import Board, Slot
 
 _LOOK_AT = 16
 """Batches that could start that are compared, in the order of their slots."""
@@ -124,7 +124,7 @@ def _option(lane: Lane, state: ModelState, slot: Slot, shares: list[int], now: i
                 requests, items = _requests(state, wanted)
                 took = lane.expected_ns(kind, units, items)
                 end = now + took
-                safe = end + margin_ns(took, lane.spread_ns(took, 0.0)) <= deadline
+                safe = end + board.margin_ns(took, lane.spread_ns(took, 0.0)) <= deadline
                 if (safe or (mine and items <= slot.capacity and end <= deadline)) and calendar.least(
                     now, end
                 ) >= units:

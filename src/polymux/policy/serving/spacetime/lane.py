@@ -10,7 +10,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import LatencySurface, ServedModel, ServingDevice
 from polymux.policy.serving.spacetime.guess import GuessedSurface
 from polymux.policy.serving.spacetime.pace import Pace
-from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
+from polymux.policy.serving.spacetime.slot import Board, Slot
 
 _JITTER = 0.12
 """Part of an SLO that is not planned for collecting and running a batch, because units are not free at once."""
@@ -173,14 +173,14 @@ class Lane:
         kind, slo_ns, rate = device.kind, self.model.slo_ns, self.rate_per_ns
         usable_ns = slo_ns * (1 - _JITTER)
         alone_ns = self.expected_ns(kind, units, 1)
-        if alone_ns + margin_ns(alone_ns, self.spread_ns(alone_ns, 0.0)) > slo_ns:
+        if alone_ns + board.margin_ns(alone_ns, self.spread_ns(alone_ns, 0.0)) > slo_ns:
             return None
         low, high = 1, min(self.max_batch(kind), 1 + int(rate * max(0.0, usable_ns - alone_ns)))
         while low < high:
             middle = (low + high + 1) // 2
             took = self.expected_ns(kind, units, middle)
             if middle <= 1 + rate * (
-                usable_ns - took - margin_ns(took, self.spread_ns(took, board.typical_ns))
+                usable_ns - took - board.margin_ns(took, self.spread_ns(took, board.typical_ns))
             ):
                 low = middle
             else:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from polymux.policy.serving.spacetime.lane import Lane, Point
 from polymux.policy.serving.spacetime.plan import Plan
-from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot, margin_ns
+from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
 
 _NEVER = 1 << 62
 _DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
 """How much more of the devices than the cheapest batch one may cost, while there is little and much to do."""
+_WHOLE = 0.1
+"""Part of a unit that need not be left free for others."""
 _MOVED = 5
 """Slots whose move is tried when there is no room."""
 
@@ -108,22 +111,22 @@ def _try(
     lane: Lane, board: Board, point: Point, earliest: int, target: int, deadline: int, items: int, kept: float
 ) -> tuple[Slot | None, int]:
     """A slot that starts as late as `target` if possible, and its end with margin; None if that is too late."""
-    units = point.units + int(kept * board.spec.units)
+    units = point.units + ceil(kept * board.spec.units - _WHOLE)
     if units > board.spec.units:
         return None, _NEVER
     calendar, took = board.calendar, point.ns
     if lane.slots:  # batches of a model end in the order of their starts, as its requests wait in order
         earliest = max(earliest, lane.slots[-1].start, lane.slots[-1].end - took)
-    usual_ns = margin_ns(took, lane.spread_ns(took, board.typical_ns))
+    usual_ns = board.margin_ns(took, lane.spread_ns(took, board.typical_ns))
     wished = min(target, deadline - took - usual_ns)
     start = calendar.find_last(units, took, earliest, wished) if wished > earliest else -1
     if start < 0:
         start = calendar.find(units, took, max(earliest, wished))
     slot = _slot(lane, board, point, start, items, deadline)
-    end = slot.end + margin_ns(took, slot.spread_ns)
+    end = slot.end + board.margin_ns(took, slot.spread_ns)
     if end > deadline and wished > earliest:
         slot = _slot(lane, board, point, calendar.find(units, took, earliest), items, deadline)
-        end = slot.end + margin_ns(took, slot.spread_ns)
+        end = slot.end + board.margin_ns(took, slot.spread_ns)
     return (slot if end <= deadline else None), end
 
 
@@ -165,7 +168,7 @@ def _move(lane: Lane, slot: Slot, now: int) -> bool:
     """Find another time for a slot that has been released, between its neighbours and before its deadline."""
     index = lane.slots.index(slot)
     took = slot.end - slot.start
-    earliest, latest = now, slot.deadline - took - margin_ns(took, slot.spread_ns)
+    earliest, latest = now, slot.deadline - took - slot.board.margin_ns(took, slot.spread_ns)
     if index:
         earliest = max(now, lane.slots[index - 1].start, lane.slots[index - 1].end - took)
     if index + 1 < len(lane.slots):

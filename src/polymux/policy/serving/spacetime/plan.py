@@ -8,7 +8,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ModelName, Request
 from polymux.policy.serving.spacetime.budget import Budget
 from polymux.policy.serving.spacetime.lane import Lane
-from polymux.policy.serving.spacetime.slot import Board, Slot, margin_ns
+from polymux.policy.serving.spacetime.slot import Board, Slot
 
 
 class Plan:
@@ -66,14 +66,18 @@ class Plan:
             end = slot.start + longer
             if end > slot.end:
                 spread_ns = lane.spread_ns(longer, slot.before_ns)
-                if max(behind, 0) + end + margin_ns(longer, spread_ns) > min(slot.deadline, deadline):
+                if max(behind, 0) + end + slot.board.margin_ns(longer, spread_ns) > min(
+                    slot.deadline, deadline
+                ):
                     return False
                 if slot.board.calendar.least(slot.end, end) < slot.units:
                     return False
                 slot.board.calendar.take(slot.end, end, slot.units)
                 slot.end, slot.spread_ns = end, spread_ns
             slot.capacity = wanted
-        elif max(behind, 0) + slot.end + margin_ns(slot.end - slot.start, slot.spread_ns) > deadline:
+        elif (
+            max(behind, 0) + slot.end + slot.board.margin_ns(slot.end - slot.start, slot.spread_ns) > deadline
+        ):
             return False
         enough = self.budget.patience * slot.capacity
         if slot.items < enough <= wanted or not slot.items:
@@ -92,7 +96,11 @@ class Plan:
         taken = 0
         for slot in slots:
             room = slot.capacity
-            earliest = slot.end + max(0, now - slot.start) + margin_ns(slot.end - slot.start, slot.spread_ns)
+            earliest = (
+                slot.end
+                + max(0, now - slot.start)
+                + slot.board.margin_ns(slot.end - slot.start, slot.spread_ns)
+            )
             while taken < len(pending) and pending[taken].items <= room:
                 if pending[taken].deadline_ns < earliest:
                     return False

@@ -148,7 +148,9 @@ class SpaceTime:
             plan.version += 1
         end = now + choice.ns
         board.calendar.take(now, end, choice.units)
-        batch = Running(slot.model, choice.units, choice.items, now, end, end, lane.spread_ns(choice.ns, 0.0))
+        deadline = view.models[slot.model].waiting[0].deadline_ns
+        spread_ns = lane.spread_ns(choice.ns, 0.0)
+        batch = Running(slot.model, choice.units, choice.items, now, end, end, deadline, spread_ns)
         board.running.append(batch)
         self._unmatched.append((batch, board))
         lane.last_start = now
@@ -187,7 +189,7 @@ class SpaceTime:
                 if known is not None:
                     batch, board = known
                     self._forget(batch, board, now)
-                    board.measure(batch.planned - batch.start, now - batch.start)
+                    board.measure(batch, now)
                     lane = plan.lanes.get(batch.model)
                     if lane is not None and not failed:
                         lane.measure(board.spec.kind, batch.units, batch.items, now - batch.start, now)

@@ -10,8 +10,10 @@ from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.policy.serving.spacetime.calendar import Calendar
 
 NO_DEADLINE_NS = 1 << 62
-_CERTAINTY = 3.5
-"""Standard deviations that are kept as a margin: with normal variation 0.02 % take longer."""
+_CERTAINTY, _CERTAINTY_LEAST, _CERTAINTY_MOST = 3.7, 3.2, 8.0
+"""Standard deviations that are kept as a margin: in the beginning, at least and at most."""
+_CERTAINTY_MORE, _CERTAINTY_LESS = 0.3, 0.0001
+"""How the margin changes with each answer that is late and on time: both balance where 0.03 % are late."""
 _LEAST_MARGIN = 0.002
 _STEADY = 1e-4
 """Mean square deviations that are this part of the mean square time or less are no variation."""
@@ -19,13 +21,10 @@ _LOOK_AT = 32
 _GAIN = 0.05
 _CLIPPED = 0.5
 """A batch that takes longer by more than this part of what was expected is a change, not variation."""
+_SUDDEN = 3
+"""A batch that takes this many times longer is no measure of the margin."""
 _SLIP_NS = 20_000
 """A slot that starts this much later than planned has slipped."""
-
-
-def margin_ns(batch_ns: int, spread_ns: float) -> int:
-    """What may be needed beyond the expected end of a batch whose end has this standard deviation."""
-    return int(_LEAST_MARGIN * batch_ns + _CERTAINTY * spread_ns)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +70,7 @@ class Running:
     start: int
     end: int
     planned: int
+    deadline: int
     spread_ns: float
 
 
@@ -87,6 +87,8 @@ class Board:
     running : list of Running
     squares, deviations : float
         Recent means of the squares of the times of batches, and of what they differed from the expected ones.
+    certainty : float
+        Standard deviations that are kept as a margin; learned from promises that were broken and kept.
     """
 
     spec: ServingDevice
@@ -96,6 +98,7 @@ class Board:
     made: int = 0
     squares: float = 0.0
     deviations: float = 0.0
+    certainty: float = _CERTAINTY
 
     def reserve(self, slot: Slot) -> None:
         """Enter a slot."""
@@ -124,16 +127,25 @@ class Board:
         most = 0.0
         pending: list[Running | Slot] = [*self.running, *(slot for _, _, slot in self.slots[:_LOOK_AT])]
         for other in pending:
-            left = other.spread_ns - (start - other.end) / _CERTAINTY
+            left = other.spread_ns - (start - other.end) / self.certainty
             if other.end <= start and left > most and calendar.least(other.end - 1, other.end) < units:
                 most = left
         return most
 
-    def measure(self, expected_ns: int, took_ns: int) -> None:
-        """Note how long a batch took."""
+    def margin_ns(self, batch_ns: int, spread_ns: float) -> int:
+        """What may be needed beyond the expected end of a batch whose end has this standard deviation."""
+        return int(_LEAST_MARGIN * batch_ns + self.certainty * spread_ns)
+
+    def measure(self, batch: Running, now: int) -> None:
+        """Note that a batch ended."""
+        expected_ns, took_ns = batch.planned - batch.start, now - batch.start
         off_ns = min(abs(took_ns - expected_ns), _CLIPPED * expected_ns)
         self.squares += _GAIN * (took_ns * float(took_ns) - self.squares)
         self.deviations += _GAIN * (off_ns * off_ns - self.deviations)
+        if now <= batch.deadline:
+            self.certainty = max(_CERTAINTY_LEAST, self.certainty - _CERTAINTY_LESS * batch.items)
+        elif took_ns < _SUDDEN * expected_ns:
+            self.certainty = min(_CERTAINTY_MOST, self.certainty + _CERTAINTY_MORE)
 
     def advance(self, now: int) -> None:
         """Forget the past; what lasts longer than planned goes on for a while, and what it delays is planned anew."""
