@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from polymux.core.errors import BadDecision
 from polymux.core.serving.decision import (
     Dispatch,
@@ -38,13 +40,16 @@ def start(state: ServingState, decision: Start, now: int) -> Dispatch:
     count = decision.requests
     if not 1 <= count <= len(waiting):
         raise BadDecision(decision, f"{count} requests; {len(waiting)} wait")
-    requests = [waiting[index] for index in range(count)]
-    items = sum(request.items for request in requests)
+    requests = list(islice(waiting, count))
+    items = sum([request.items for request in requests])
     most = model.max_batch(device.spec)
     if items > most and count > 1:
         raise BadDecision(decision, f"{items} items; a batch has at most {most}")
-    for _ in requests:
-        waiting.popleft()
+    if count == len(waiting):
+        waiting.clear()
+    else:
+        for _ in requests:
+            waiting.popleft()
     model.waiting_items -= items
     state.batches_made += 1
     expected = model.expected_ns(device.spec, units, items)

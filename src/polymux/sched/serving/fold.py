@@ -50,7 +50,7 @@ def arrive(
     bad: BadDecision | None = None
     for request in requests:
         if request.arrival_ns > now:
-            now = state.advance(request.arrival_ns)
+            now = request.arrival_ns
         model = models.get(request.model)
         if model is None:
             decisions.append(RejectRequest(request, None, f"model {request.model!r} is not served"))
@@ -71,10 +71,15 @@ def arrive(
             decisions.append(refused)
             continue
         model.admitted += 1
-        _enqueue(model, request)
+        waiting = model.waiting
+        if waiting and waiting[-1].deadline_ns > request.deadline_ns:
+            _insert(waiting, request)
+        else:
+            waiting.append(request)
+        model.waiting_items += request.items
     if bad is not None:
         raise bad
-    return now
+    return state.advance(now)
 
 
 def fold(state: ServingState, event: ServingEvent, decisions: list[ServingDecision], now: int) -> None:
@@ -139,12 +144,8 @@ def _measure_rate(model: ModelState, now: int) -> None:
     model.window_start_ns, model.window_requests = now, 0
 
 
-def _enqueue(model: ModelState, request: Request) -> None:
-    waiting = model.waiting
-    model.waiting_items += request.items
-    if not waiting or waiting[-1].deadline_ns <= request.deadline_ns:
-        waiting.append(request)
-        return
+def _insert(waiting: deque[Request], request: Request) -> None:
+    """Put a request before those with a later deadline."""
     index = len(waiting)
     while index and waiting[index - 1].deadline_ns > request.deadline_ns:
         index -= 1

@@ -11,7 +11,7 @@ from polymux.sim.serving.arrivals import Times
 from polymux.sim.serving.scenario import Scenario
 from polymux.sim.serving.tally import Tally
 
-_PIECE = 16_384
+_PIECE = 4096
 
 
 class RequestStream:
