@@ -101,15 +101,15 @@ void Client::map_segment(const Message& reply) {
   segment_fd_ = reply.fds[0];
   nbytes_ = reply.number("segment_nbytes");
   struct stat info{};
-  void* memory = MAP_FAILED;
+  unsigned char* memory = nullptr;
   if (nbytes_ >= kMinSegmentBytes && fstat(segment_fd_, &info) == 0 && static_cast<uint64_t>(info.st_size) >= nbytes_) {
-    memory = mmap(nullptr, nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment_fd_, 0);
+    memory = map_shared(nbytes_, segment_fd_);
   }
-  if (memory == MAP_FAILED) {
+  if (memory == nullptr) {
     ::close(segment_fd_);
     throw Failure(POLYMUX_SYSTEM_ERROR, "cannot map the segment of " + std::to_string(nbytes_) + " bytes");
   }
-  base_ = static_cast<unsigned char*>(memory);
+  base_ = memory;
   const SegmentHeader* h = header();
   if (h->magic != kMagic || h->layout_version != kLayoutVersion || h->data_offset != kDataOffset) {
     const uint32_t version = h->layout_version;
@@ -120,6 +120,7 @@ void Client::map_segment(const Message& reply) {
                                                  "; install the same Polymux on both");
   }
   allocator_ = std::make_unique<Allocator>(kDataOffset, nbytes_ - kDataOffset);
+  huge_pages_ = std::make_unique<HugePages>(base_, nbytes_);
 }
 
 Client::~Client() {

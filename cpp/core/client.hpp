@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "allocator.hpp"
+#include "huge_pages.hpp"
 #include "layout.hpp"
 #include "message.hpp"
 #include "progress.hpp"
@@ -126,6 +127,7 @@ class Client : public std::enable_shared_from_this<Client> {
 
   mutable std::mutex memory_mutex_;
   std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<HugePages> huge_pages_;
   std::vector<uint32_t> free_slots_;
   uint32_t next_slot_ = 0;
   std::vector<Leaving> leaving_;

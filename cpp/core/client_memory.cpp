@@ -75,6 +75,7 @@ std::shared_ptr<Buffer> Client::allocate(int32_t dtype, const std::vector<int64_
     allocator_->release(buffer->offset_);
     throw;
   }
+  huge_pages_->back(buffer->offset_, nbytes);
   buffer->publish();
   return buffer;
 }

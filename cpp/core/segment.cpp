@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "futex.hpp"
+#include "huge_pages.hpp"
 
 namespace polymux {
 
@@ -35,13 +36,12 @@ Segment::Segment(uint64_t nbytes) {
     ::close(fd_);
     throw SegmentError(message);
   }
-  void* memory = mmap(nullptr, nbytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
-  if (memory == MAP_FAILED) {
+  base_ = map_shared(nbytes_, fd_);
+  if (base_ == nullptr) {
     const std::string message = system_message("cannot map the segment");
     ::close(fd_);
     throw SegmentError(message);
   }
-  base_ = static_cast<unsigned char*>(memory);
   placements_ = static_cast<Placement*>(std::calloc(kMaxBuffers, sizeof(Placement)));
   if (placements_ == nullptr) {
     munmap(base_, nbytes_);
