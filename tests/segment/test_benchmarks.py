@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,24 @@ def test_a_c_side_that_was_not_built_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(cbench, "EXECUTABLE", Path("/nowhere/polymux-cbench"))
     with pytest.raises(PolymuxError, match="make build"):
         cbench.measure("ring")
+
+
+def test_a_benchmark_that_is_told_to_end_ends_its_server() -> None:
+    words = [sys.executable, "-m", "polymux.cli", "bench", "throughput"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 60
+        while not (servers := [pid for pid in children.read_text().split() if is_server(pid)]):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not any(is_server(pid) for pid in servers)
+
+
+def is_server(pid: str) -> bool:
+    try:
+        return b"\0up\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

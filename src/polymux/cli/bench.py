@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from dataclasses import replace
+from typing import NoReturn
 
 from rich.console import Console
 
@@ -75,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     console, progress = terminal(), Console(stderr=True)
     results = {}
+    signal.signal(signal.SIGTERM, _end)
     try:
         for name in names:
             report = _measured(name, effort, progress)
@@ -88,6 +91,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(results if args.name == "all" else results[args.name]))
     return 0
+
+
+def _end(number: int, frame: object) -> NoReturn:  # noqa: ARG001
+    """End by way of all ``with`` blocks, which end the servers that were started."""
+    sys.exit(128 + number)
 
 
 def _size(text: str) -> int:
