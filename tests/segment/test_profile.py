@@ -116,7 +116,7 @@ def test_fixed_batches_are_freed_where_the_graph_allows_it_and_else_said(tmp_pat
     fixed(models / "free.onnx")
     unfreeable(models / "mean.onnx")
     content = {path: path.read_bytes() for path in models.iterdir()}
-    done = polymux(store, models, *QUICK)
+    done = polymux(store, models, *QUICK, "--save-batched", tmp_path / "served")
     assert "mean: its batch stays 1: output 'y'" in done.stderr
     assert "batch fixed at 1 in the file, made free" in done.stdout
     with ProfileStore(store) as opened:
@@ -126,10 +126,19 @@ def test_fixed_batches_are_freed_where_the_graph_allows_it_and_else_said(tmp_pat
         surface = opened.surface(model_key(models / "free.onnx"), device)
         assert surface is not None
         assert surface.max_batch == 3
+        (served,) = (tmp_path / "served").rglob("*.onnx")
+        assert served == tmp_path / "served" / "free" / "1" / "model.onnx"
+        assert opened.surface(model_key(served), device) == surface
+        assert opened.find_model(model_key(served)).batching == "dynamic"
         alone = opened.surface(model_key(models / "mean.onnx"), device)
         assert alone is not None
         assert alone.max_batch == 1
     assert {path: path.read_bytes() for path in models.iterdir()} == content
+    again = polymux(store, tmp_path / "served", *QUICK, "--name", "served")
+    assert "0 places measured" in again.stderr
+    served.write_bytes(b"something else")
+    said = polymux(store, models / "free.onnx", *QUICK, "--save-batched", tmp_path / "served", code=1).stderr
+    assert "is there already" in said
 
 
 def test_batches_that_fail_are_left_out_and_said(tmp_path: Path, store: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from polymux.cli.text import duration, terminal
 from polymux.client import Client
 from polymux.core.errors import PolymuxError
 from polymux.profiles import ProfileStore
+from polymux.profiling.batched import save_batched
 from polymux.profiling.confidence import CONFIDENCES
 from polymux.profiling.model import ModelSource, PreparedModel, prepare
 from polymux.profiling.options import MIN_REPEATS, ProfileOptions
@@ -93,6 +95,13 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         help="values of an input (default: 0..1); may be repeated",
     )
 
+    parser.add_argument(
+        "--save-batched",
+        metavar="DIR",
+        type=Path,
+        help="write models whose batch was made free into this model repository, with their profiles",
+    )
+
 
 def _add_grid_options(parser: argparse.ArgumentParser, defaults: ProfileOptions) -> None:
     shown = ",".join(map(str, defaults.batches))
@@ -159,40 +168,70 @@ def run(arguments: argparse.Namespace) -> int:
         for problem in problems:
             _complain(problem)
         with ProfileStore(store_path(arguments), write=True) as store, _connected(arguments) as client:
-            measured = [_profile_all(source, client, store, options, folder) for source in models]
+            work = _Work(client, store, options, folder, arguments.save_batched)
+            measured = [_profile_all(source, work) for source in models]
     return 0 if all(measured) and not problems else 1
 
 
-def _profile_all(
-    source: ModelSource, client: Client, store: ProfileStore, options: ProfileOptions, folder: Path
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is the same for all models.
+
+    Parameters
+    ----------
+    client : Client
+    store : ProfileStore
+    options : ProfileOptions
+    folder : pathlib.Path
+        For files that are needed meanwhile.
+    batched : pathlib.Path, optional
+        Repository for models whose batch was made free.
+    """
+
+    client: Client
+    store: ProfileStore
+    options: ProfileOptions
+    folder: Path
+    batched: Path | None
+
+
+def _profile_all(source: ModelSource, work: _Work) -> bool:
     """Measure one model on every device; whether it worked."""
     console = Console(stderr=True, highlight=False)
     try:
         with console.status(f"{source.name}: reading the model"):
-            model = prepare(source, folder)
+            model = prepare(source, work.folder)
         if model.why_fixed:
             console.print(
                 f"{escape(source.name)}: its batch stays 1: {escape(model.why_fixed)}", soft_wrap=True
             )
-        for target in targets(client):
-            outcome = _profile(model, target, store, options, console)
-            with console.status(f"{target.device}: what it can do at most"):
-                measure_roofs(target, store, folder, options)
-            _tell(model, target, outcome, console)
-            summary = summarize(store, model.record, target.identity)
-            if summary is not None:
-                print_profile(summary, terminal())
+        for target in targets(work.client):
+            _profile_on(target, model, work, console)
     except (PolymuxError, OSError) as error:
         _complain(f"{source.name}: {error}")
         return False
     except KeyboardInterrupt:
         print(
-            f"\nstopped; what was measured is in {store.path}, and the same command goes on from there",
+            f"\nstopped; what was measured is in {work.store.path}, and the same command goes on from there",
             file=sys.stderr,
         )
         raise
     return True
+
+
+def _profile_on(target: Target, model: PreparedModel, work: _Work, console: Console) -> None:
+    outcome = _profile(model, target, work.store, work.options, console)
+    with console.status(f"{target.device}: what it can do at most"):
+        measure_roofs(target, work.store, work.folder, work.options)
+    _tell(model, target, outcome, console)
+    if work.batched is not None and model.record.batching == "rewritten":
+        path = save_batched(model, target, work.store, work.batched)
+        console.print(
+            f"{escape(model.record.name)}: with a free batch in {escape(str(path))}", soft_wrap=True
+        )
+    summary = summarize(work.store, model.record, target.identity)
+    if summary is not None:
+        print_profile(summary, terminal())
 
 
 def _profile(

@@ -28,9 +28,8 @@ def print_list(store: ProfileStore, console: Console) -> None:
     """List the profiles of a store."""
     models = {model.key: model for model in store.models()}
     devices = store.devices()
-    made = table(
-        f"Profiles in {store.path}", ("model", "content", "device", "places", "batching"), ("places",)
-    )
+    console.print(f"[bold]Profiles in {escape(str(store.path))}[/bold]", soft_wrap=True)
+    made = table("", ("model", "content", "device", "places", "batching"), ("places",))
     for model_key, device_key in sorted(store.profiles(), key=lambda pair: (models[pair[0]].name, pair[1])):
         grid = store.grid(model_key, device_key)
         whole = 0 if grid is None else len(grid.places)
@@ -72,8 +71,8 @@ def print_profile(summary: Summary, console: Console) -> None:
 def _print_times(summary: Summary, console: Console) -> None:
     confidence = next((point.confidence for point in summary.points.values()), 0.95)
     batches = [f"batch {batch}" for batch in summary.grid.batches]
-    title = f"Median of a batch, ± half of its {confidence:.0%} confidence interval"
-    made = table(title, ("units", *batches), ("units", *batches))
+    console.print(f"[bold]Median of a batch, ± half of its {confidence:.0%} confidence interval[/bold]")
+    made = table("", ("units", *batches), ("units", *batches))
     for units in summary.grid.units:
         cells = []
         for batch in summary.grid.batches:
@@ -93,7 +92,8 @@ def _print_times(summary: Summary, console: Console) -> None:
 
 def _print_knees(summary: Summary, console: Console) -> None:
     batches = [f"batch {batch}" for batch in summary.grid.batches]
-    made = table("Knee, in units", ("definition", *batches), batches)
+    console.print("[bold]Knee, in units[/bold]")
+    made = table("", ("definition", *batches), batches)
     for name, found in summary.knees.items():
         made.add_row(_KNEES[name], *(str(found[batch]) for batch in summary.grid.batches))
     console.print(made)
@@ -137,7 +137,8 @@ def _print_bound(summary: Summary, console: Console) -> None:
         "at least",
         "measured / least",
     )
-    made = table("Bound, by the roofline measured on the device", columns, (*columns[:2], *columns[3:]))
+    console.print("[bold]Bound, by the roofline measured on the device[/bold]")
+    made = table("", columns, (*columns[:2], *columns[3:]))
     ends = sorted({summary.grid.batches[0], summary.grid.batches[-1]})
     for units in summary.grid.units:
         for batch in ends:
