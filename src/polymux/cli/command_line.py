@@ -26,6 +26,7 @@ COMMANDS = {
     "profile": "polymux.cli.profile",
     "profile show": "polymux.cli.profile_show",
     "profile forget": "polymux.cli.profile_forget",
+    "profile together": "polymux.cli.profile_together",
     "replay": "polymux.cli.replay",
     "simulate": "polymux.cli.simulate",
     "plan": "polymux.cli.plan",

@@ -5,10 +5,11 @@
 """
 
 from polymux.profiles.identity import DeviceIdentity, device_key, identify, model_key
-from polymux.profiles.records import Grid, NodeCost, Point, ProfiledModel, Roof
+from polymux.profiles.records import Beside, Grid, NodeCost, Point, ProfiledModel, Roof
 from polymux.profiles.store import ProfileStore
 
 __all__ = [
+    "Beside",
     "DeviceIdentity",
     "Grid",
     "NodeCost",

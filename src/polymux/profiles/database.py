@@ -11,9 +11,9 @@ from pathlib import Path
 from polymux.core.errors import ConfigError
 
 APPLICATION_ID = 0x504D5850  # "PMXP"
-VERSION = 1
+VERSION = 2
 _KEY = "profile store"
-TABLES = ("model", "device", "grid", "point", "cost", "roof")
+TABLES = ("model", "device", "grid", "point", "cost", "roof", "beside")
 
 SCHEMA = """
 CREATE TABLE model (
@@ -43,6 +43,14 @@ CREATE TABLE roof (
     device TEXT NOT NULL REFERENCES device(key) ON DELETE CASCADE, units INTEGER NOT NULL,
     flops_per_s REAL NOT NULL, bandwidth_bytes_per_s REAL NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (device, units)
+) STRICT;
+CREATE TABLE beside (
+    device TEXT NOT NULL REFERENCES device(key) ON DELETE CASCADE,
+    model TEXT NOT NULL REFERENCES model(key) ON DELETE CASCADE,
+    neighbour TEXT NOT NULL REFERENCES model(key) ON DELETE CASCADE,
+    units INTEGER NOT NULL, batch INTEGER NOT NULL, neighbour_units INTEGER NOT NULL,
+    neighbour_batch INTEGER NOT NULL, alone_ns INTEGER NOT NULL, beside_ns INTEGER NOT NULL,
+    measured_at INTEGER NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (device, model, neighbour)
 ) STRICT;
 """
 

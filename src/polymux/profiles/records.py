@@ -146,3 +146,41 @@ class Roof:
     def __post_init__(self) -> None:
         if self.units < 1 or not (self.flops_per_s > 0 and self.bandwidth_bytes_per_s > 0):
             raise InvalidRequest(f"roof {self}: give positive numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How long batches of a model took alone, and while another model ran batch after batch on other units.
+
+    Parameters
+    ----------
+    model, neighbour : str
+        Keys.
+    units, batch : int
+        Of the model.
+    neighbour_units, neighbour_batch : int
+    alone_ns, beside_ns : int
+        Medians.
+    measured_at : int
+        Seconds since 1970.
+    """
+
+    model: str
+    neighbour: str
+    units: int
+    batch: int
+    neighbour_units: int
+    neighbour_batch: int
+    alone_ns: int
+    beside_ns: int
+    measured_at: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = (self.units, self.batch, self.neighbour_units, self.neighbour_batch)
+        if min(*numbers, self.alone_ns, self.beside_ns) < 1:
+            raise InvalidRequest(f"measured pair {self}: its numbers are 1 or more")
+
+    @property
+    def slowdown(self) -> float:
+        """Time beside the neighbour over time alone."""
+        return self.beside_ns / self.alone_ns

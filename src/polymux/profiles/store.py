@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from polymux.core.errors import ConfigError, InvalidRequest
+from polymux.perfmodel.interference import NO_INTERFERENCE, CoLocation, Interference, fit_interference
 from polymux.perfmodel.measurement import Measurement
 from polymux.perfmodel.surface import TableSurface
 from polymux.perfmodel.surface_fit import fit_surface
@@ -23,10 +24,10 @@ from polymux.profiles.database import (
     transaction,
 )
 from polymux.profiles.identity import DeviceIdentity
-from polymux.profiles.records import Grid, NodeCost, Point, ProfiledModel, Roof
+from polymux.profiles.records import Beside, Grid, NodeCost, Point, ProfiledModel, Roof
 
 Statistic = Literal["median", "mean", "p95"]
-_Record = TypeVar("_Record", ProfiledModel, Point, NodeCost, Roof)
+_Record = TypeVar("_Record", ProfiledModel, Point, NodeCost, Roof, Beside)
 
 
 class ProfileStore:
@@ -141,7 +142,37 @@ class ProfileStore:
         rows = self._rows("roof", "WHERE device = ?", (device_key,))
         return {row[1]: self._made(Roof, row[1:]) for row in rows}
 
+    def besides(self, device_key: str) -> list[Beside]:
+        """What was measured of models beside each other on a device."""
+        rows = self._rows("beside", "WHERE device = ? ORDER BY model, neighbour", (device_key,))
+        return [self._made(Beside, row[1:]) for row in rows]
+
     # What follows
+
+    def interference(self, device_key: str, names: Mapping[str, str] | None = None) -> Interference:
+        """How much models disturb each other on a device, fitted to what was measured; none where nothing was.
+
+        Parameters
+        ----------
+        device_key : str
+        names : mapping of str to str, optional
+            What the models are called in the result, by their keys; without, as in the store. Others are left out.
+        """
+        device = self.devices().get(device_key)
+        called = {model.key: model.name for model in self.models()} if names is None else names
+        pairs = [its for its in self.besides(device_key) if its.model in called and its.neighbour in called]
+        if device is None or not pairs:
+            return NO_INTERFERENCE
+        return fit_interference(
+            [
+                CoLocation(
+                    called[its.model],
+                    ((called[its.neighbour], its.neighbour_units / device.units),),
+                    its.slowdown,
+                )
+                for its in pairs
+            ]
+        )
 
     def surface(
         self, model_key: str, device_key: str, statistic: Statistic = "median", limit: int = 0
@@ -232,6 +263,10 @@ class ProfileStore:
     def put_roof(self, device_key: str, roof: Roof) -> None:
         """Say what a share of a device can do at most."""
         self._put("roof", (device_key, *astuple(roof)))
+
+    def put_beside(self, device_key: str, beside: Beside) -> None:
+        """Add a measured pair, in place of an earlier one."""
+        self._put("beside", (device_key, *astuple(beside)))
 
     def forget(self, model_key: str, device_key: str | None = None) -> None:
         """Remove a model's profile on one device, or the model with all its profiles."""
