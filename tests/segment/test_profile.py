@@ -223,6 +223,46 @@ def test_a_running_server_can_be_measured_and_names_its_shares(tmp_path: Path, s
     assert device.units == len(os.sched_getaffinity(0))
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_profile_that_is_ended_leaves_no_server(how: signal.Signals, tmp_path: Path, store: Path) -> None:
+    path = free(tmp_path / "net.onnx")
+    words = [
+        sys.executable,
+        "-m",
+        "polymux.cli",
+        "profile",
+        str(path),
+        "--store",
+        str(store),
+        "--place-seconds",
+        "60",
+    ]
+    process = subprocess.Popen(
+        [*words, "--precision", "0.00001"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    servers: list[int] = []
+    deadline = time.monotonic() + 60
+    while not (servers and store.exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        servers = [
+            int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        ]
+    time.sleep(1)
+    process.send_signal(how)
+    assert process.wait(30) == (128 + how if how is signal.SIGTERM else -how)
+    assert servers
+    while any(_runs(pid) for pid in servers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(_runs(pid) for pid in servers)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
@@ -161,6 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.longest_batch,
         arguments.again,
     )
+    signal.signal(signal.SIGTERM, _end)
     with tempfile.TemporaryDirectory(prefix="polymux-profile-") as name:
         folder = Path(name)
         shapes, values = dict(arguments.shape), dict(arguments.values)
@@ -276,6 +279,11 @@ def _connected(arguments: argparse.Namespace) -> Iterator[Client]:
         return
     with PrivateServer([arguments.device or _DEVICE]) as server, server.connect("polymux profile") as client:
         yield client
+
+
+def _end(number: int, frame: object) -> NoReturn:  # noqa: ARG001
+    """End by way of all ``with`` blocks, which end the server and remove files."""
+    sys.exit(128 + number)
 
 
 def _complain(problem: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 
 import polymux
+from polymux.cli.profile_store import default_store_path
 from polymux.client import Client
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.policy.serving import registry
@@ -16,9 +16,6 @@ from polymux.serving.front_end import ServeOptions, serve
 from polymux.serving.limits import Limits
 from polymux.serving.scheduling.settings import DEFAULT_SLO_MS, Choice, SchedulingOptions, parse_choice
 
-_DEFAULT_STORE = (
-    Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "polymux/profiles.sqlite"
-)
 _EXAMPLE = """\
 The repository is laid out as Triton's:
 
@@ -95,7 +92,7 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
         "--profiles",
         metavar="FILE",
         type=Path,
-        default=_DEFAULT_STORE,
+        default=default_store_path(),
         help="what polymux profile has measured (default: %(default)s)",
     )
 

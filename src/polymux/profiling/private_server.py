@@ -15,6 +15,12 @@ from polymux.client import Client
 from polymux.core.errors import NoServer, PolymuxError
 
 START_TIMEOUT_S = 60.0
+_PROGRAM = """
+import ctypes, sys
+from polymux.cli import main
+ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGTERM: end when whoever started this is gone
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 class PrivateServer:
@@ -50,7 +56,7 @@ class PrivateServer:
         self._folder = tempfile.TemporaryDirectory(prefix="polymux-private-")
         self.socket = str(Path(self._folder.name) / "socket")
         self._log = Path(self._folder.name) / "log"
-        words = [sys.executable, "-m", "polymux.cli", "up", "--socket", self.socket, *self._arguments]
+        words = [sys.executable, "-c", _PROGRAM, "up", "--socket", self.socket, *self._arguments]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
