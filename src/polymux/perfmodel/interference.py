@@ -5,7 +5,9 @@ device in proportion to its share, and each model has a sensitivity to the sum,
 
     slowdown(a) = 1 + sensitivity(a) * sum over neighbours b of pressure(b) * share(b)
 
-Two numbers for each model instead of one for each pair, so a few measured pairs tell about all.
+Two numbers for each model instead of one for each pair, so a few measured pairs tell about all. Where just that pair
+was measured, its own number takes the place of the product: two models that both need the cache may disturb each other
+more than their numbers tell.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +71,9 @@ class Interference:
         is no interference.
     left_out : tuple of float
         For each observation what a fit without it predicts, over what was measured, minus 1. Empty with fewer than
-        three.
+        three: how far to trust what is said of models that were not measured side by side.
+    pairs : mapping of (str, str) to float
+        By model and neighbour, in place of sensitivity times pressure.
 
     Raises
     ------
@@ -79,10 +84,16 @@ class Interference:
     sensitivity: Mapping[str, float] = field(default_factory=dict)
     pressure: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[float, ...] = ()
+    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
     _means: tuple[float, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, numbers in (("sensitivity", self.sensitivity), ("pressure", self.pressure)):
+        told: tuple[tuple[str, Mapping[Any, float]], ...] = (
+            ("sensitivity", self.sensitivity),
+            ("pressure", self.pressure),
+            ("pairs", self.pairs),
+        )
+        for name, numbers in told:
             if not all(0 <= number < inf for number in numbers.values()):
                 raise InvalidRequest(f"interference: {name} is {dict(numbers)}; give numbers of 0 or more")
         means = tuple(sum(n.values()) / max(1, len(n)) for n in (self.sensitivity, self.pressure))
@@ -99,9 +110,15 @@ class Interference:
         """
         if not self.sensitivity:
             return 1.0
-        sensitivity, pressure = self._means
-        pressed = sum(self.pressure.get(name, pressure) * share for name, share in neighbours)
-        return 1.0 + self.sensitivity.get(model, sensitivity) * pressed
+        mean_sensitivity, mean_pressure = self._means
+        sensitivity = self.sensitivity.get(model, mean_sensitivity)
+        slowdown = 1.0
+        for name, share in neighbours:
+            effect = self.pairs.get((model, name))
+            if effect is None:
+                effect = sensitivity * self.pressure.get(name, mean_pressure)
+            slowdown += effect * share
+        return slowdown
 
     @property
     def largest_error(self) -> float | None:
@@ -148,7 +165,7 @@ def fit_interference(observations: Sequence[CoLocation]) -> Interference:
             predicted = _fit(others).slowdown(observation.model, observation.neighbours)
             left_out.append(predicted / observation.slowdown - 1)
     fitted = _fit(observations)
-    return Interference(fitted.sensitivity, fitted.pressure, tuple(left_out))
+    return Interference(fitted.sensitivity, fitted.pressure, tuple(left_out), fitted.pairs)
 
 
 def _fit(observations: Sequence[CoLocation]) -> Interference:
@@ -176,7 +193,21 @@ def _fit(observations: Sequence[CoLocation]) -> Interference:
     return Interference(
         dict(zip(sensitive, sensitivity.tolist(), strict=True)),
         dict(zip(pressing, pressure.tolist(), strict=True)),
+        (),
+        _measured_pairs(observations),
     )
+
+
+def _measured_pairs(observations: Sequence[CoLocation]) -> dict[tuple[str, str], float]:
+    """Effect of each neighbour that was measured as the only one: a line through the origin over its share."""
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for observation in observations:
+        if len(observation.neighbours) == 1:
+            ((name, share),) = observation.neighbours
+            over, under = sums.get((observation.model, name), (0.0, 0.0))
+            extra = observation.slowdown - 1
+            sums[observation.model, name] = (over + extra * share, under + share * share)
+    return {pair: max(0.0, over / under) for pair, (over, under) in sums.items()}
 
 
 def _best_sensitivity(rows: NDArray[np.intp], pressed: Floats, extra: Floats, now: Floats) -> Floats:

@@ -61,6 +61,17 @@ def test_a_model_that_was_never_measured_is_taken_as_the_mean_of_the_others():
     assert fitted.slowdown("b", []) == 1
 
 
+def test_a_pair_that_was_measured_is_met_even_where_two_numbers_a_model_cannot_tell_it():
+    slow = {("a", "a"): 2.0, ("a", "b"): 1.1, ("b", "a"): 1.1, ("b", "b"): 2.0}  # like disturbs like
+    fitted = fit_interference([CoLocation(one, ((other, 0.5),), by) for (one, other), by in slow.items()])
+    for (one, other), by in slow.items():
+        assert fitted.slowdown(one, [(other, 0.5)]) == pytest.approx(by)
+    assert fitted.slowdown("a", [("a", 0.2), ("b", 0.2)]) == pytest.approx(1 + 0.4 + 0.04)
+    assert fitted.largest_error > 0.1  # what would be said had a pair not been measured
+    twice = fit_interference([CoLocation("a", (("b", 0.5),), by) for by in (1.2, 1.4)])
+    assert twice.slowdown("a", [("b", 0.5)]) == pytest.approx(1.3)
+
+
 def test_a_single_pair_is_met():
     fitted = fit_interference([CoLocation("a", (("b", 0.5),), 1.3)])
     assert fitted.slowdown("a", [("b", 0.5)]) == pytest.approx(1.3, abs=0.01)
@@ -96,6 +107,7 @@ def test_whatever_was_measured_nothing_is_predicted_to_run_faster_beside_others(
         (lambda: fit_interference([]), "0 observations without neighbours"),
         (lambda: fit_interference([CoLocation("a", (), 1.0)]), "1 observations without neighbours"),
         (lambda: Interference({"a": -1}), "sensitivity is {'a': -1}"),
+        (lambda: Interference({"a": 1}, pairs={("a", "b"): -2}), "pairs is"),
         (lambda: Interference({"a": 1}, {"a": float("nan")}), "pressure is {'a': nan}"),
         (lambda: CoLocation("a", (("b", 0.5),), 0), "slowdown 0"),
         (lambda: CoLocation("a", (("b", 1.5),), 1), "co-location of a"),
