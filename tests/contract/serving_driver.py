@@ -36,6 +36,7 @@ from polymux.policy.serving.registry import load
 from polymux.sched.serving.engine import ServingEngine
 
 MS = 1_000_000
+MOST_TICKS = 1000
 
 
 class ServingDriver:
@@ -110,10 +111,13 @@ class ServingDriver:
     def pass_time(self, duration_ns: int) -> None:
         """Let time pass, and wake the policy whenever it asked for it."""
         until = self.now + duration_ns
+        ticks = 0
         while self.wakes and min(self.wakes) <= until:
             self.now = max(self.now, min(self.wakes))
             self.wakes = {at for at in self.wakes if at > self.now}
             self.send(ServingTick())
+            ticks += 1
+            assert ticks < MOST_TICKS, f"the policy was woken {ticks} times in {duration_ns / MS:.0f} ms"
         self.now = until
 
     # ---- what is relied on ----

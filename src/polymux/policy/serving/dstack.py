@@ -85,21 +85,27 @@ class DStack:
             self._session_ns = 0  # other models or devices: plan from the beginning
         if now >= self._session_end_ns or not self._session_ns:
             self._begin_session(view, now)
+        held_back = False
         for device in view.devices.values():
-            start = self._choose(view, device, now) if device.startable else None
-            if start is not None:
-                self._seen = set()
-                return [start]
-        return self._settle(view, event, now)
+            candidates = self._points.candidates(view, device) if device.startable else []
+            if any(candidate.startable for candidate in candidates):
+                start = self._choose(candidates, view, device, now)
+                if start is not None:
+                    self._seen = set()
+                    return [start]
+                held_back = True
+        return self._settle(view, event, now, held_back=held_back)
 
-    def _settle(self, view: ServingView, event: ServingEvent, now: int) -> list[PolicyDecision]:
-        """Nothing starts now: say when to look again, if nothing happens before."""
+    def _settle(
+        self, view: ServingView, event: ServingEvent, now: int, *, held_back: bool
+    ) -> list[PolicyDecision]:
+        """Nothing starts now: say when to look again at what is held back, if nothing happens before."""
         decisions: list[PolicyDecision] = []
         if not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
-            decisions += self._points.preparations(view, event)
+            decisions += self._points.instances.preparations(view, event)
         self._seen = {name for name, state in view.models.items() if state.waiting}
         self._wake_ns = _NEVER_NS
-        if self._seen and view.can_start:
+        if held_back:
             times = [self._session_end_ns, *(jobs.next_ns(now) for jobs in self._jobs.values())]
             self._wake_ns = max(now + 1, min(times))
             decisions.append(WakeAt(self._wake_ns, "a deadline job or the next session"))
@@ -128,10 +134,9 @@ class DStack:
 
     # ---- the two passes ----
 
-    def _choose(self, view: ServingView, device: DeviceState, now: int) -> Start | None:
-        candidates = self._points.candidates(view, device)
-        if not any(candidate.startable for candidate in candidates):
-            return None
+    def _choose(
+        self, candidates: list[Candidate], view: ServingView, device: DeviceState, now: int
+    ) -> Start | None:
         jobs = self._jobs[device.spec.id]
         plan = jobs.plan(view, device, now)
         if self._fair:

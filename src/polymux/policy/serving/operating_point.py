@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.decision import PrepareInstance
-from polymux.core.serving.event import InstanceFailed, ServingEvent
 from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, RunningBatch, ServingView
+from polymux.policy.serving.instances import Instances
 
 SECOND_NS = 1_000_000_000
 UNKNOWN_PERCENT = 30
@@ -73,8 +72,7 @@ class OperatingPoints:
     def __init__(self, given: dict[str, tuple[int, int]] | None = None) -> None:
         self._given = given or {}
         self._known: dict[tuple[ModelName, DeviceId], tuple[ServedModel, Point]] = {}
-        self._asked: set[tuple[ModelName, DeviceId, int]] = set()
-        self._failed: set[tuple[ModelName, DeviceId, int]] = set()
+        self.instances = Instances(lambda state, spec: self.wanted(state, spec).units)
 
     @classmethod
     def parse(cls, policy: str, option: str) -> Self:
@@ -114,14 +112,11 @@ class OperatingPoints:
 
     def usable(self, state: ModelState, spec: ServingDevice) -> Point | None:
         """Where a model can run now: `wanted`, or the nearest share on which it is ready; None: on no share."""
-        wanted = self.wanted(state, spec)
-        ready = state.ready.get(spec.id)
-        if not ready:
+        units = self.instances.usable(state, spec)
+        if units is None:
             return None
-        if wanted.units in ready:
-            return wanted
-        units = min(ready, key=lambda share: (abs(share - wanted.units), share))
-        return Point(units, wanted.batch)
+        wanted = self.wanted(state, spec)
+        return wanted if units == wanted.units else Point(units, wanted.batch)
 
     def candidates(self, view: ServingView, device: DeviceState) -> list[Candidate]:
         """Batches that wait for a device, one for each model: a model has at most one at a time on a device."""
@@ -139,30 +134,6 @@ class OperatingPoints:
                 startable = point.units in device.startable
                 found.append(Candidate(state, point.units, requests, items, run_ns, startable))
         return found
-
-    def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
-        """Ask for the shares that models want and are not ready on; each once, and again another after a failure."""
-        if isinstance(event, InstanceFailed):
-            self._failed.add((event.model, event.device, event.units))
-        for name, state in view.models.items():
-            for device_id, device in view.devices.items():
-                if device.lost is not None:
-                    continue
-                units = self._preparable(state, device.spec)
-                ready = state.ready.get(device_id, ())
-                if units is None or units in ready or (name, device_id, units) in self._asked:
-                    continue
-                self._asked.add((name, device_id, units))
-                yield PrepareInstance(name, device_id, units, "the share of its operating point")
-
-    def _preparable(self, state: ModelState, spec: ServingDevice) -> int | None:
-        wanted = self.wanted(state, spec).units
-        near = sorted(spec.shares, key=lambda share: (abs(share - wanted), share))
-        possible = (share for share in near if (state.model.name, spec.id, share) not in self._failed)
-        share = next(possible, None)
-        if share != wanted and state.ready.get(spec.id):
-            return None
-        return share
 
     def _find(self, state: ModelState, spec: ServingDevice) -> Point:
         given = self._given.get(state.model.name)

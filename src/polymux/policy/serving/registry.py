@@ -14,6 +14,11 @@ from polymux.policy.serving.interface import ServingPolicy
 
 POLICIES = {
     "unscheduled": "polymux.policy.serving.unscheduled:Unscheduled",
+    "temporal": "polymux.policy.serving.temporal_sharing:TemporalSharing",
+    "fixed_batch": "polymux.policy.serving.fixed_batch:FixedBatch",
+    "gslice": "polymux.policy.serving.gslice:Gslice",
+    "max_throughput": "polymux.policy.serving.max_throughput:MaxThroughput",
+    "max_min_fair": "polymux.policy.serving.max_min_fair:MaxMinFair",
     "dstack": "polymux.policy.serving.dstack:DStack",
     "spacetime": "polymux.policy.serving.spacetime.policy:SpaceTime",
 }

@@ -1,0 +1,59 @@
+"""Which shares models are made ready on, for policies that want each model on one share of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from polymux.core.ids import DeviceId
+from polymux.core.serving.decision import PrepareInstance
+from polymux.core.serving.event import InstanceFailed, ServingEvent
+from polymux.core.serving.model import ModelName, ServingDevice
+from polymux.core.serving.view import ModelState, ServingView
+
+
+class Instances:
+    """Asks for the shares that models should run on, and names the nearest one until they are ready.
+
+    Parameters
+    ----------
+    wanted : callable
+        Gives the share, of those that the device offers, on which a model should run there.
+    """
+
+    def __init__(self, wanted: Callable[[ModelState, ServingDevice], int]) -> None:
+        self._wanted = wanted
+        self._asked: set[tuple[ModelName, DeviceId, int]] = set()
+        self._failed: set[tuple[ModelName, DeviceId, int]] = set()
+
+    def usable(self, state: ModelState, spec: ServingDevice) -> int | None:
+        """Share on which a model can run now: the wanted one, or the nearest that is ready; None: there is none."""
+        ready = state.ready.get(spec.id)
+        if not ready:
+            return None
+        wanted = self._wanted(state, spec)
+        if wanted in ready:
+            return wanted
+        return min(ready, key=lambda share: (abs(share - wanted), share))
+
+    def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
+        """Ask for what is wanted and not ready; each once, and for the next best after a failure."""
+        if isinstance(event, InstanceFailed):
+            self._failed.add((event.model, event.device, event.units))
+        for name, state in view.models.items():
+            for device_id, device in view.devices.items():
+                if device.lost is not None:
+                    continue
+                units = self._preparable(state, device.spec)
+                if units is not None and (name, device_id, units) not in self._asked:
+                    self._asked.add((name, device_id, units))
+                    yield PrepareInstance(name, device_id, units, "the share on which it should run")
+
+    def _preparable(self, state: ModelState, spec: ServingDevice) -> int | None:
+        wanted = self._wanted(state, spec)
+        ready = state.ready.get(spec.id, set())
+        for share in sorted(spec.shares, key=lambda share: (abs(share - wanted), share)):
+            if share in ready:
+                return None
+            if (state.model.name, spec.id, share) not in self._failed:
+                return share
+        return None
