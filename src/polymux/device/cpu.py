@@ -74,6 +74,7 @@ class CpuDevice:
                 f" {len(self.cores) - 1}, each once"
             )
         cores = tuple(self.cores[unit] for unit in units)
+        self._sessions.expect(cores)
         stream = CpuStream(self._spec, share, cores, self._sessions, self._native_caller)
         self._streams.add(stream)
         return stream
@@ -104,8 +105,8 @@ class CpuDevice:
             stream.forget(implementation)
 
     def counters(self) -> dict[str, int]:
-        """Nothing is counted."""
-        return {}
+        """Count the sessions of ONNX models, and the models that have their weights in memory more than once."""
+        return self._sessions.counters()
 
     def close(self) -> None:
         """Close the streams; calling it again is fine."""
@@ -182,7 +183,7 @@ class CpuStream:
         if isinstance(implementation, NativeFunction):
             return PreparedNative(spec, implementation, self._native_caller, len(self.cores))
         if isinstance(implementation, OnnxModel):
-            return PreparedOnnx(spec, self._sessions.get(implementation, self.cores))
+            return PreparedOnnx(spec, self._sessions.get(implementation, self.cores), self.cores[0])
         raise LaunchError(
             TaskStatus.NO_DEVICE,
             f"it was given an implementation for {implementation.api}; {self._spec.id} runs those for"

@@ -1,14 +1,16 @@
 """ONNX models on the cores of a share, through onnxruntime.
 
-One session per model and share: it computes with one thread per core, each bound to its core, none of which spins
-while it waits. Inputs are read and outputs written where the buffers lie.
+A session computes with one thread per core of its share, each bound to its core, none of which spins while it waits;
+shares of one core have a session in common, which computes in the calling thread. Where a device has shares that need
+different sessions, these have their weights in common (`polymux.device.onnx_weights`). Inputs are read and outputs
+written where the buffers lie.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from polymux.core.task_view import shape_nbytes
 from polymux.device.cores import bound_to
 from polymux.device.host_arrays import check_shapes, operand_array, require_room
 from polymux.device.onnx_model import Tensor, import_onnxruntime, load, tensors
+from polymux.device.onnx_weights import MappedModel, give_back_memory
 from polymux.device.protocol import LaunchError, Operand, Scalars, Shapes
 from polymux.device.shared_cache import SharedCache, file_identity
 
@@ -38,45 +41,73 @@ class OnnxSession:
     model : OnnxModel
     cores : sequence of int
         The calling thread computes on the first, onnxruntime's threads on the others.
+    mapped : MappedModel, optional
+        Whose weights it uses, so that they are in memory once for all such sessions; None: it has its own.
     """
 
-    def __init__(self, model: OnnxModel, cores: Sequence[int]) -> None:
-        try:
-            self.runtime = import_onnxruntime()
-        except DeviceUnavailable as error:
-            raise LaunchError(TaskStatus.NO_DEVICE, error.reason) from error
+    def __init__(self, model: OnnxModel, cores: Sequence[int], mapped: MappedModel | None = None) -> None:
+        self.runtime = _import()
         self.path = model.path
-        self.cores = tuple(cores)
-        self.session = load(self.runtime, model.path, _options(self.runtime, model, cores))
-        self.inputs, self.outputs = tensors(model.path, self.session)
+        self.mapped = mapped
+        self.session, unused = self._load(model, cores)
+        give_back_memory()
+        inputs, self.outputs = tensors(model.path, self.session)
+        self.inputs = [tensor for tensor in inputs if tensor.name not in unused]
+        self.unused = {
+            tensor.name: _nothing(self.runtime, tensor) for tensor in inputs if tensor.name in unused
+        }
         self.binds_outputs = True
         """Until the model gives an output another shape than it declares."""
 
+    def _load(self, model: OnnxModel, cores: Sequence[int]) -> tuple[Any, frozenset[str]]:
+        if self.mapped is not None:
+            loaded = self.mapped.load(self.runtime, _options(self.runtime, model, cores))
+            if loaded is not None:
+                return loaded
+        return load(self.runtime, model.path, _options(self.runtime, model, cores)), frozenset()
+
 
 class OnnxSessions:
-    """The sessions that are in use, so that streams of the same share have one in common."""
+    """The sessions of a device that are in use, so that its streams have them and their weights in common."""
 
     def __init__(self) -> None:
         self._sessions: SharedCache[OnnxSession] = SharedCache()
+        self._mapped: SharedCache[MappedModel] = SharedCache()
+        self._kinds: set[Hashable] = set()
+
+    def expect(self, cores: Sequence[int]) -> None:
+        """Take note of a stream on some cores, before anybody wants a session."""
+        self._kinds.add(_kind(cores))
 
     def get(self, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
-        """Return the session of a model on these cores, loading it when there is none.
+        """Return the session of a model for these cores, loading it when there is none.
 
         Raises
         ------
         LaunchError
             If it cannot be loaded.
         """
-        key = (file_identity(model.path), model.options, tuple(cores))
-        return self._sessions.get(key, lambda: OnnxSession(model, cores))
+        content = (file_identity(model.path), model.options)
+        return self._sessions.get((content, _kind(cores)), lambda: self._make(content, model, cores))
+
+    def counters(self) -> dict[str, int]:
+        """Count the sessions, and the models whose sessions have weights of their own though that is not wanted."""
+        unshared = sum(bool(mapped.problem) for mapped in self._mapped.things())
+        return {"onnx_sessions": len(self._sessions.things()), "onnx_models_not_shared": unshared}
+
+    def _make(self, content: Hashable, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
+        if len(self._kinds) < 2:
+            return OnnxSession(model, cores)
+        return OnnxSession(model, cores, self._mapped.get(content, lambda: MappedModel(_import(), model)))
 
 
 class PreparedOnnx:
-    """A model, ready to run."""
+    """A model, ready to run in a thread on `core`."""
 
-    def __init__(self, spec: KernelSpec, session: OnnxSession) -> None:
+    def __init__(self, spec: KernelSpec, session: OnnxSession, core: int) -> None:
         self._spec = spec
         self._session = session
+        self._core = core
         count = len(session.inputs), len(session.outputs)
         if count != (len(spec.inputs), len(spec.outputs)):
             raise LaunchError(
@@ -96,7 +127,7 @@ class PreparedOnnx:
         for tensor, operand in zip(session.outputs, outputs, strict=True):
             self._check_dtype(tensor, operand)
             shapes.append(_expected(tensor, extents, operand))
-        with bound_to(session.cores[0]):
+        with bound_to(self._core):
             actual = self._run(inputs, outputs, shapes)
         return check_shapes(self._spec, actual, operands)
 
@@ -135,6 +166,8 @@ class PreparedOnnx:
         for tensor, operand in zip(session.inputs, inputs, strict=True):
             value = _value(session.runtime, tensor, operand_array(operand))
             binding.bind_ortvalue_input(tensor.name, value)
+        for name, value in session.unused.items():
+            binding.bind_ortvalue_input(name, value)
         for tensor, shape, operand in zip(session.outputs, shapes, outputs, strict=True):
             if shape is None or 0 in shape:
                 binding.bind_output(tensor.name, "cpu")
@@ -181,6 +214,18 @@ class PreparedOnnx:
             )
 
 
+def _import() -> Any:
+    try:
+        return import_onnxruntime()
+    except DeviceUnavailable as error:
+        raise LaunchError(TaskStatus.NO_DEVICE, error.reason) from error
+
+
+def _kind(cores: Sequence[int]) -> Hashable:
+    """Tell apart the sessions that shares need: any single core will do for one that has no threads."""
+    return tuple(cores) if len(cores) > 1 else 1
+
+
 def _options(runtime: Any, model: OnnxModel, cores: Sequence[int]) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = len(cores)
@@ -222,6 +267,13 @@ def _value(runtime: Any, tensor: Tensor, array: NDArray[Any]) -> Any:
     if tensor.dtype is DType.BF16:
         return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BFLOAT16)
     return runtime.OrtValue.ortvalue_from_numpy(array)
+
+
+def _nothing(runtime: Any, tensor: Tensor) -> Any:
+    """Make a value for an input that nobody reads."""
+    shape = [extent if isinstance(extent, int) else 0 for extent in tensor.shape]
+    dtype = np.dtype(np.uint16) if tensor.dtype is DType.BF16 else tensor.dtype.to_numpy()
+    return _value(runtime, tensor, np.zeros(shape, dtype))
 
 
 def _beginning(operand: Operand, shape: tuple[int, ...]) -> NDArray[Any]:

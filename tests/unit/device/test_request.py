@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polymux.core.errors import ConfigError
@@ -147,7 +147,8 @@ def test_shares_that_cannot_be_name_the_value_and_the_remedy(options: str, remed
     assert "=" in str(failure.value.value)
 
 
-@given(st.integers(1, 4096))
+@given(st.integers(1, 300))
+@settings(deadline=None)
 def test_nested_shares_are_a_tree_whose_levels_lie_side_by_side(units: int) -> None:
     parts = [share.units or () for share in nested_shares(units)]
     assert len(parts) == len(set(parts)) <= MAX_STREAMS
