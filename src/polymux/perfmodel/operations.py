@@ -164,6 +164,15 @@ def _pool(node: Node) -> int:
     return _given(node.outputs, 0).size * window
 
 
+def _attention(node: Node) -> int:
+    """Scores and weighted values; with a matrix of weights as second input also the projections to Q, K and V."""
+    query, second = _given(node.inputs, 0), _given(node.inputs, 1)
+    if len(second.shape) == 2:
+        width = second.shape[1] // 3
+        return 2 * query.size * second.shape[1] + 4 * query.size // query.shape[-1] * query.shape[-2] * width
+    return 4 * query.size * second.shape[-2]
+
+
 def _einstein_sum(node: Node) -> int:
     """Twice the product of all index ranges, as if it were one loop."""
     terms = str(node.attributes.get("equation", "")).split("->")[0].replace(" ", "").split(",")
@@ -180,6 +189,7 @@ def _einstein_sum(node: Node) -> int:
 _COUNTED: dict[str, Callable[[Node], int]] = {
     "Conv": lambda node: _convolution(node, 1, 2),
     "FusedConv": lambda node: _convolution(node, 1, 2),
+    "NhwcFusedConv": lambda node: _convolution(node, 1, 2),
     "ConvInteger": lambda node: _convolution(node, 1, 99),
     "QLinearConv": lambda node: _convolution(node, 3, 8),
     "ConvTranspose": _transposed_convolution,
@@ -187,6 +197,8 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "FusedMatMul": _matrix_product,
     "MatMulInteger": _matrix_product,
     "MatMulIntegerToFloat": _matrix_product,
+    "MatMulNBits": _matrix_product,
+    "QGemm": _matrix_product,
     "DynamicQuantizeMatMul": _matrix_product,
     "QLinearMatMul": _matrix_product,
     "Gemm": _general_matrix_product,
@@ -194,42 +206,53 @@ _COUNTED: dict[str, Callable[[Node], int]] = {
     "LSTM": _recurrent,
     "GRU": _recurrent,
     "RNN": _recurrent,
+    "Attention": _attention,
+    "MultiHeadAttention": _attention,
     "AveragePool": _pool,
     "MaxPool": _pool,
     "LpPool": _pool,
     "Einsum": _einstein_sum,
 }
-_VIEWS = frozenset({"Constant", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"})
-"""Move nothing."""
+_VIEWS = frozenset(
+    {
+        "Constant", "Dropout", "Flatten", "Identity", "If", "Loop", "Reshape", "Scan", "Shape", "Size", "Squeeze",
+        "Unsqueeze",
+    }
+)  # fmt: skip
+"""Move nothing; what is inside of a branch or loop counts by itself."""
 _FREE = _VIEWS | frozenset(
     {
-        "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "Gather", "GatherElements", "GatherND",
-        "OneHot", "Pad", "Range", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Tile",
+        "Cast", "CastLike", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Gather",
+        "GatherElements", "GatherND", "NonZero", "OneHot", "Pad", "QLinearConcat", "Range", "ReorderInput",
+        "ReorderOutput", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Tile",
         "Transpose", "Trilu", "Where",
     }
 )  # fmt: skip
 """Move data without arithmetic."""
 _PER_OUTPUT = dict.fromkeys(
     (
-        "Abs", "Add", "And", "Ceil", "Clip", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater", "HardSigmoid",
-        "LeakyRelu", "Less", "Log", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal",
-        "Relu", "Round", "Sigmoid", "Sign", "Sqrt", "Sub", "Sum", "Tanh",
+        "Abs", "Add", "And", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "Floor", "Greater",
+        "GreaterOrEqual", "HardSigmoid", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean",
+        "Min", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid",
+        "Sign", "Sin", "Softsign", "Sqrt", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Xor",
     ),
     1,
 ) | {
     "BatchNormalization": 2, "DequantizeLinear": 2, "QuantizeLinear": 2, "DynamicQuantizeLinear": 3, "HardSwish": 4,
-    "Gelu": 8, "FastGelu": 8, "BiasGelu": 9, "Softplus": 3, "Resize": 7, "Upsample": 7,
+    "Gelu": 8, "FastGelu": 8, "BiasGelu": 9, "QuickGelu": 4, "Mish": 5, "Softplus": 3, "Resize": 7, "Upsample": 7,
+    "QLinearAdd": 3, "QLinearMul": 3, "QLinearSigmoid": 3, "QLinearLeakyRelu": 3, "RotaryEmbedding": 3,
 }  # fmt: skip
 """Operations for each element of the outputs."""
 _PER_INPUT = dict.fromkeys(
     (
         "ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "ReduceL1", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "TopK",
+        "QLinearGlobalAveragePool", "ReduceLogSum", "ReduceMin", "ReduceProd", "ReduceSum", "TopK",
     ),
     1,
 ) | {
     "ReduceL2": 2, "ReduceSumSquare": 2, "Softmax": 5, "LogSoftmax": 5, "LayerNormalization": 8,
     "SkipLayerNormalization": 9, "SimplifiedLayerNormalization": 5, "InstanceNormalization": 8,
-    "GroupNormalization": 8, "LRN": 6,
+    "GroupNormalization": 8, "EmbedLayerNormalization": 10, "SkipSimplifiedLayerNormalization": 6, "LRN": 6,
+    "LpNormalization": 3, "MeanVarianceNormalization": 5, "ReduceLogSumExp": 3, "Hardmax": 1,
 }  # fmt: skip
 """Operations for each element of the first input."""

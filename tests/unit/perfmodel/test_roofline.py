@@ -70,6 +70,10 @@ def test_a_share_has_the_same_ridge_and_takes_longer():
         (Node("MaxPool", (_t(1, 2, 4, 4),), (_t(1, 2, 2, 2),), {"kernel_shape": (3, 3)}), 72),
         (Node("Einsum", (_t(2, 3), _t(3, 4)), (_t(2, 4),), {"equation": "ij, jk -> ik"}), 48),
         (Node("Einsum", (_t(2, 3), _t(3, 4)), (_t(2, 4),), {"equation": "...j,jk->...k"}), 8),
+        (Node("Attention", (_t(1, 4, 6), _w(6, 18), _w(18)), (_t(1, 4, 6),)), 2 * 4 * 6 * 18 + 4 * 4 * 4 * 6),
+        (Node("Attention", (_t(1, 2, 4, 3), _t(1, 2, 5, 3), _t(1, 2, 5, 3)), (_t(1, 2, 4, 3),)), 4 * 2 * 4 * 5 * 3),
+        (Node("MultiHeadAttention", (_t(1, 4, 6), _t(1, 5, 6), _t(1, 5, 6)), (_t(1, 4, 6),)), 4 * 4 * 5 * 6),
+        (Node("If", (_t(1),), (_t(2, 3),)), 0),
         (Node("Relu", (_t(2, 3),), (_t(2, 3),)), 6),
         (Node("Softmax", (_t(2, 3),), (_t(2, 3),)), 30),
         (Node("ReduceMean", (_t(2, 3),), (_t(2),)), 6),
@@ -137,6 +141,7 @@ def test_what_moves_no_byte_is_never_bound_by_memory():
         (lambda: Node("Conv", (_t(1), _w()), (_t(1),)).flops, "do not fit the operator Conv"),
         (lambda: Node("LSTM", (_t(1, 1, 1),), ()).flops, "do not fit the operator LSTM"),
         (lambda: Node("MatMul", (_t(), _t(1)), (_t(),)).flops, "do not fit the operator MatMul"),
+        (lambda: Node("Attention", (_t(3), _t(3, 9)), (_t(3),)).flops, "do not fit the operator Attention"),
         (lambda: Node("Einsum", (_t(1), _t(1)), (_t(1),), {"equation": "ij,i->j"}).flops, "do not fit"),
     ],
 )  # fmt: skip
