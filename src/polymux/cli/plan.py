@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from polymux.cli.profile_store import add_store_option, store_path
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
 from polymux.planning.plan import Plan, make_plan
@@ -71,12 +72,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--picture", type=Path, metavar="FILE.png", help="draw who is on which part of which device"
     )
+    add_store_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan, and print or draw what was asked for."""
-    workload = _adapted(read_workload(options.workload), options)
+    workload = _adapted(read_workload(options.workload, store_path(options)), options)
     policy = options.policy or (*workload.policies, PlanOptions().policy)[0]
     wanted = PlanOptions(policy, options.attainment, _limits(options.limit), check=not options.no_check)
     plan = _planned(workload, wanted)

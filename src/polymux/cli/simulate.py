@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from polymux.cli.profile_store import add_store_option, store_path
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
 from polymux.core.serving.decision import ServingDecision
@@ -69,17 +70,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="write every step for polymux replay; one policy"
     )
+    add_store_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Simulate, and print or write what was asked for."""
-    workload = _adapted(read_workload(options.workload), options)
+    workload = _adapted(read_workload(options.workload, store_path(options)), options)
     policies = tuple(dict.fromkeys(options.policy)) or workload.policies or DEFAULT_POLICIES
     for policy in policies:
         registry.load(policy)
     if options.record is not None and len(policies) > 1:
         raise InvalidRequest(f"--record: there are {len(policies)} policies; give one with --policy")
+    _check_files(options)
     runs = _run(workload, policies, options)
     if options.gantt is not None:
         gantt.draw(options.gantt, workload, runs, options.start, options.span)
@@ -118,6 +121,15 @@ def _adapted(workload: Workload, options: argparse.Namespace) -> Workload:
             )
         workload = replace(workload, duration_ns=duration_ns)
     return workload if options.load == 1.0 else workload.scaled(options.load)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Check before a long simulation that its results can be written."""
+    if options.gantt is not None:
+        gantt.check_picture(options.gantt)
+    for file in (options.gantt, options.trace, options.record):
+        if file is not None and not file.parent.is_dir():
+            raise InvalidRequest(f"{file}: there is no folder {file.parent}; make it, or name another one")
 
 
 def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespace) -> list[PolicyRun]:

@@ -57,6 +57,24 @@ def _together(free: Sequence[int], wanted: int) -> list[int]:
     return []
 
 
+def check_picture(path: Path) -> None:
+    """Check that a picture of that name can be drawn.
+
+    Raises
+    ------
+    InvalidRequest
+        If matplotlib is missing, or the format is unknown.
+    """
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ModuleNotFoundError as error:
+        raise InvalidRequest(
+            f"a picture needs the package {error.name}: pip install 'polymux[plan]'"
+        ) from error
+    if path.suffix.removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise InvalidRequest(f"{path}: no picture has that ending; name it *.png, *.svg or *.pdf")
+
+
 def draw(
     path: Path, workload: Workload, runs: Sequence[PolicyRun], start_s: float | None, seconds: float | None
 ) -> None:
@@ -76,8 +94,6 @@ def draw(
 
     Raises
     ------
-    InvalidRequest
-        If matplotlib is missing, or the format is unknown, or nothing ran in that time.
     OSError
         If the file cannot be written.
     """
@@ -112,10 +128,7 @@ def draw(
             ncols=min(8, len(kept)),
             frameon=False,
         )
-    try:
-        figure.savefig(path, dpi=130)
-    except ValueError as error:
-        raise InvalidRequest(f"{path}: {error}; name the picture *.png, *.svg or *.pdf") from error
+    figure.savefig(path, dpi=130)
 
 
 def _title(workload: Workload, runs: Sequence[PolicyRun], devices: Sequence[object]) -> str:

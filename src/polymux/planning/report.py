@@ -44,6 +44,10 @@ def print_report(console: Console, workload: Workload, runs: Sequence[PolicyRun]
     console.print()
     console.print(_policies(runs))
     for run in runs:
+        waiting = sum(model.unfinished for model in run.outcome.models.values())
+        if waiting:
+            console.print(f"  {run.policy}: {waiting:,} requests still waited at the end", style="dim")
+    for run in runs:
         console.print()
         console.print(Group(_models(run), *_devices(run)))
 

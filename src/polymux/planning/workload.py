@@ -17,13 +17,15 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.event import ServingDeviceLost, ServingEvent
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.core.toml_table import TomlTable
+from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_devices import DeviceGroup, read_device
-from polymux.planning.workload_models import check_reachable, read_models
+from polymux.planning.workload_models import check_reachable, read_interference, read_models
+from polymux.planning.workload_profiles import WorkloadProfiles
 from polymux.policy.serving import registry
 from polymux.sim.serving.arrivals import SECOND_NS
 from polymux.sim.serving.scenario import Load, Scenario, Slowdown
 
-DEFAULT_POLICIES = ("unscheduled",)
+DEFAULT_POLICIES = ("spacetime",)
 _KEYS = ("name", "simulation", "device", "model", "slowdown", "loss")
 _SIMULATION_KEYS = ("duration_s", "warmup_s", "seed", "noise", "prepare_s", "policies")
 _LONGEST_S = 1e6
@@ -47,6 +49,7 @@ class Workload:
         Losses of devices, by time in ns.
     policies : tuple of str
         Under which it is simulated when nobody says otherwise.
+    interference : Interference
     """
 
     name: str
@@ -60,6 +63,7 @@ class Workload:
     slowdowns: tuple[Slowdown, ...] = ()
     events: tuple[tuple[int, ServingEvent], ...] = ()
     policies: tuple[str, ...] = ()
+    interference: Interference = NO_INTERFERENCE
 
     def serving_devices(self, count: int | None = None) -> tuple[ServingDevice, ...]:
         """All devices, named ``kind:0``, ``kind:1``, ...; with `count`, so many of the first group's kind instead."""
@@ -96,9 +100,11 @@ class Workload:
         Raises
         ------
         InvalidRequest
-            If they cannot hold the models.
+            If one of the models does not run on the first kind, and there are to be only such devices.
         """
         pool = self.serving_devices(devices)
+        if devices is not None:
+            self._check_only(self.devices[0].kind)
         names = {device.id for device in pool}
         return Scenario(
             pool,
@@ -113,12 +119,27 @@ class Workload:
             ),
             prepare_ns=self.prepare_ns,
             power={group.kind: group.power for group in self.devices if group.power is not None},
+            interference=self.interference,
             keep_spans=keep_spans,
         )
 
+    def _check_only(self, kind: str) -> None:
+        for load in self.loads:
+            if kind not in load.surfaces:
+                raise InvalidRequest(
+                    f"model {load.model.name} does not run on {kind}, of which there are to be all devices; leave"
+                    f" --devices out, or give it a surface for {kind}"
+                )
 
-def read_workload(path: str | Path) -> Workload:
+
+def read_workload(path: str | Path, profiles: Path | None = None) -> Workload:
     """Read a workload file.
+
+    Parameters
+    ----------
+    path : str or Path
+    profiles : Path, optional
+        The profile store for devices and models that were measured here.
 
     Raises
     ------
@@ -132,10 +153,10 @@ def read_workload(path: str | Path) -> Workload:
         raise ConfigError(str(path), "file", str(path), remedy) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), "file", str(path), f"is no TOML: {error}") from error
-    return parse_workload(str(path), content)
+    return parse_workload(str(path), content, profiles)
 
 
-def parse_workload(file: str, content: Mapping[str, Any]) -> Workload:
+def parse_workload(file: str, content: Mapping[str, Any], profiles: Path | None = None) -> Workload:
     """Make a workload of a file's content; traces are read relative to the file.
 
     Raises
@@ -151,21 +172,25 @@ def parse_workload(file: str, content: Mapping[str, Any]) -> Workload:
     warmup_s = simulation.amount("warmup_s", 0.0)
     if warmup_s >= duration_s:
         raise simulation.error("warmup_s", warmup_s, f"give less than duration_s, which is {duration_s:g}")
-    devices = _required(top, "device", [read_device(table) for table in top.tables("device")])
+    store = WorkloadProfiles(profiles, Path(file).parent)
+    devices = _required(top, "device", [read_device(table, store.device) for table in top.tables("device")])
     kinds = {group.kind: group for group in devices}
     loads: list[Load] = []
+    read: list[tuple[TomlTable, list[Load]]] = []
     for table in top.tables("model"):
-        new = read_models(table, kinds, Path(file).parent)
+        new = read_models(table, kinds, Path(file).parent, store)
         taken = {load.model.name for load in loads} & {load.model.name for load in new}
         if taken:
             raise table.error("name", min(taken), "another model has this name; name each differently")
         check_reachable(table, new[0], devices)
         loads += new
+        read.append((table, new))
     _required(top, "model", loads)
     workload = Workload(
         top.text("name", Path(file).stem), tuple(devices), tuple(loads), round(duration_s * SECOND_NS),
         round(warmup_s * SECOND_NS), simulation.whole("seed", 0), simulation.amount("noise", 0.0, high=10.0),
         round(simulation.amount("prepare_s", 0.0, high=_LONGEST_S) * SECOND_NS), policies=_policies(simulation),
+        interference=read_interference(read),
     )  # fmt: skip
     slowdowns = tuple(_read_slowdown(table, workload) for table in top.tables("slowdown"))
     losses = tuple(_read_loss(table, workload) for table in top.tables("loss"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from polymux.core.ids import DeviceId
@@ -12,7 +13,7 @@ from polymux.perfmodel.energy import PowerModel
 
 PERCENT = 100
 TENTHS = tuple(range(10, PERCENT + 1, 10))
-_KEYS = ("kind", "count", "units", "shares", "memory", "idle_w", "busy_w", "estimate_from", "cost")
+_KEYS = ("kind", "profile", "count", "units", "shares", "memory", "idle_w", "busy_w", "estimate_from", "cost")
 _MOST = 100_000
 
 
@@ -43,14 +44,21 @@ class DeviceGroup:
     power: PowerModel | None = None
     estimate_from: str | None = None
     cost: float = 1.0
+    profiled: bool = False
 
     def device(self, name: DeviceId) -> ServingDevice:
         """Make one of them."""
         return ServingDevice(name, self.units, self.shares, self.kind, (), self.memory_nbytes)
 
 
-def read_device(table: TomlTable) -> DeviceGroup:
+def read_device(table: TomlTable, profiled: Callable[[TomlTable, str], DeviceGroup]) -> DeviceGroup:
     """Read a group of devices.
+
+    Parameters
+    ----------
+    table : TomlTable
+    profiled : callable
+        Finds a profiled device.
 
     Raises
     ------
@@ -58,22 +66,29 @@ def read_device(table: TomlTable) -> DeviceGroup:
         If a key is unknown, or a value cannot be.
     """
     table.only(_KEYS)
-    kind = table.text("kind")
-    if not kind:
-        raise table.error("kind", kind, 'give a kind of device, such as "v100"')
-    known = _of_tables(kind)
+    if "profile" in table:
+        if "kind" in table:
+            raise table.error(
+                "kind", table.text("kind"), "the profile says it already; leave one of both out"
+            )
+        known = profiled(table, table.text("profile"))
+    else:
+        known = _of_tables(table)
+    kind = known.kind
     units = table.whole("units", known.units, low=1, high=65_536)
     shares = _read_shares(table, units, known)
     memory_nbytes = table.nbytes("memory", known.memory_nbytes)
     count = table.whole("count", 1, low=1, high=_MOST)
     estimate_from = _read_estimate(table, kind)
     cost = table.amount("cost", 1.0, low=1e-9, high=1e12)
-    return DeviceGroup(
-        kind, count, units, shares, memory_nbytes, _read_power(table, known), estimate_from, cost
-    )
+    power = _read_power(table, known)
+    return DeviceGroup(kind, count, units, shares, memory_nbytes, power, estimate_from, cost, known.profiled)
 
 
-def _of_tables(kind: str) -> DeviceGroup:
+def _of_tables(table: TomlTable) -> DeviceGroup:
+    kind = table.text("kind")
+    if not kind:
+        raise table.error("kind", kind, 'give a kind of device, such as "v100"')
     facts = tables.devices().get(kind)
     if facts is None:
         return DeviceGroup(kind)

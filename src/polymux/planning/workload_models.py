@@ -7,20 +7,24 @@ from pathlib import Path
 
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.core.toml_table import TomlTable
+from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_arrivals import read_arrivals
 from polymux.planning.workload_devices import DeviceGroup
+from polymux.planning.workload_profiles import WorkloadProfiles
 from polymux.planning.workload_surfaces import read_surfaces
 from polymux.sim.serving.scenario import Load
 
 _KEYS = (
     "name", "copies", "slo_ms", "weight", "priority", "items", "max_batch", "memory", "rate_per_s", "arrivals",
-    "surface", "table", "framework", "assume",
+    "surface", "table", "framework", "assume", "profile", "sensitivity", "pressure",
 )  # fmt: skip
 _MOST_COPIES = 1_000_000
 _NS_PER_MS = 1_000_000
 
 
-def read_models(table: TomlTable, kinds: Mapping[str, DeviceGroup], folder: Path) -> list[Load]:
+def read_models(
+    table: TomlTable, kinds: Mapping[str, DeviceGroup], folder: Path, profiles: WorkloadProfiles
+) -> list[Load]:
     """Read a model, and its copies if there are several.
 
     Parameters
@@ -30,6 +34,7 @@ def read_models(table: TomlTable, kinds: Mapping[str, DeviceGroup], folder: Path
         The workload's devices by kind.
     folder : Path
         What file names are relative to.
+    profiles : WorkloadProfiles
 
     Raises
     ------
@@ -43,13 +48,14 @@ def read_models(table: TomlTable, kinds: Mapping[str, DeviceGroup], folder: Path
     slo_ms = table.amount("slo_ms", high=1e9)
     if round(slo_ms * _NS_PER_MS) < 1:
         raise table.error("slo_ms", slo_ms, "give more than 0")
-    surfaces = read_surfaces(table, kinds)
+    surfaces, weight_nbytes = read_surfaces(table, kinds, profiles)
     arrivals = read_arrivals(table, folder)
     copies = table.whole("copies", 1, low=1, high=_MOST_COPIES)
     items = table.whole("items", 1, low=1, high=65_536)
     values = (
         round(slo_ms * _NS_PER_MS), surfaces, table.whole("weight", 100, low=1, high=10_000),
-        table.whole("priority", 0, low=-1_000_000, high=1_000_000), arrivals.mean_rate_per_s, table.nbytes("memory"),
+        table.whole("priority", 0, low=-1_000_000, high=1_000_000), arrivals.mean_rate_per_s,
+        table.nbytes("memory", weight_nbytes),
     )  # fmt: skip
     names = [name] if copies == 1 else [f"{name}-{index}" for index in range(copies)]
     return [Load(ServedModel(ModelName(each), *values), arrivals, items) for each in names]
@@ -78,3 +84,21 @@ def check_reachable(table: TomlTable, load: Load, devices: Sequence[DeviceGroup]
             f"the fastest possible run, {items} on {share} of {group.units} units of {group.kind}, takes"
             f" {time_ns / _NS_PER_MS:.3f} ms; give more than that, or a faster device",
         )
+
+
+def read_interference(models: Sequence[tuple[TomlTable, Sequence[Load]]]) -> Interference:
+    """Read how much models disturb each other: ``sensitivity`` and ``pressure`` of each, 0 where they are missing.
+
+    Raises
+    ------
+    ConfigError
+        If one is negative.
+    """
+    sensitivity, pressure = {}, {}
+    for table, loads in models:
+        sensitive, pressing = (table.amount(key, 0.0, high=1e6) for key in ("sensitivity", "pressure"))
+        for load in loads:
+            sensitivity[str(load.model.name)], pressure[str(load.model.name)] = sensitive, pressing
+    if not any(sensitivity.values()) or not any(pressure.values()):
+        return NO_INTERFERENCE
+    return Interference(sensitivity, pressure)

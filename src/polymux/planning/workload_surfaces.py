@@ -11,22 +11,26 @@ from polymux.core.toml_table import TomlTable
 from polymux.perfmodel import tables
 from polymux.perfmodel.surface import TableSurface
 from polymux.planning.workload_devices import DeviceGroup
+from polymux.planning.workload_profiles import WorkloadProfiles
 
 NS_PER_MS = 1_000_000
 _KEYS = ("kind", "share", "batch", "latency_ms")
 
 
-def read_surfaces(table: TomlTable, kinds: Mapping[str, DeviceGroup]) -> dict[str, LatencySurface]:
-    """Find a model's surfaces, by kind of device.
+def read_surfaces(
+    table: TomlTable, kinds: Mapping[str, DeviceGroup], profiles: WorkloadProfiles
+) -> tuple[dict[str, LatencySurface], int]:
+    """Find a model's surfaces, by kind of device, and the size of its weights as far as its profile says.
 
     Parameters
     ----------
     table : TomlTable
         The model's: its ``[[model.surface]]`` tables come first, then the tables that come with the package, by
         ``table`` (the model's name) and ``framework``; ``assume = "flat"`` takes the paper's knee instead of
-        measurements.
+        measurements. On a profiled device it is the profile that counts, by ``profile`` (the model's name).
     kinds : mapping of str to DeviceGroup
         The workload's devices by kind.
+    profiles : WorkloadProfiles
 
     Raises
     ------
@@ -36,8 +40,11 @@ def read_surfaces(table: TomlTable, kinds: Mapping[str, DeviceGroup]) -> dict[st
     max_batch = table.whole("max_batch", 0, low=1, high=65_536) if "max_batch" in table else 0
     surfaces = _read_given(table, kinds, max_batch)
     problems: dict[str, None] = {}
+    weight_nbytes = 0
     for kind, group in kinds.items():
-        if kind not in surfaces:
+        if kind not in surfaces and group.profiled:
+            surfaces[kind], weight_nbytes = profiles.surface(table, group, max_batch)
+        elif kind not in surfaces:
             try:
                 surfaces[kind] = _of_tables(table, group, max_batch)
             except InvalidRequest as problem:
@@ -45,7 +52,7 @@ def read_surfaces(table: TomlTable, kinds: Mapping[str, DeviceGroup]) -> dict[st
     if not surfaces:
         remedy = f"{'; '.join(problems)}; or give the times of its batches as [[model.surface]]"
         raise table.error("table", table.text("table", table.text("name")), remedy)
-    return surfaces
+    return surfaces, weight_nbytes
 
 
 def _read_given(
