@@ -152,6 +152,14 @@ def test_batches_that_fail_are_left_out_and_said(tmp_path: Path, store: Path) ->
     assert surface.max_batch == 2
 
 
+def test_outputs_whose_size_depends_on_values_get_room(tmp_path: Path, store: Path) -> None:
+    path = model(tmp_path / "odd name [ü].onnx", [helper.make_node("NonZero", ["x"], ["z"]),
+                 helper.make_node("Cast", ["z"], ["y"], to=TensorProto.FLOAT)], ("n", 50))  # fmt: skip
+    done = polymux(store, path, *QUICK, "--batches", "1,2,9", "--values", "x=-1..0.2")
+    assert "3 places measured" in done.stderr
+    assert "left out" not in done.stderr
+
+
 def test_a_repository_is_measured_and_what_is_broken_in_it_is_said(tmp_path: Path, store: Path) -> None:
     root = tmp_path / "repository"
     free(root / "good" / "1" / "model.onnx")
@@ -272,6 +280,7 @@ def _runs(pid: int) -> bool:
         (["open.onnx"], "--shape x=Nx3x224x224"),
         (["open.onnx", "--shape", "z=Nx3x4x4"], "the model has no such input; it has x"),
         (["open.onnx", "--shape", "x=Nx4x8x8"], "extent 1 cannot be 4 there; it is 3"),
+        (["strings.onnx"], "type of input x = 'string': only models whose inputs are tensors of numbers"),
         (["net.onnx", "folder2", "--shape", "x=Nx64"], "for one model at a time"),
         (["net.onnx", "--confidence", "0.5"], "confidence 0.5: give one of"),
         (["net.onnx", "--batches", "0,1"], "batches (0, 1)"),
@@ -291,6 +300,9 @@ def test_what_cannot_be_measured_is_an_error_with_a_remedy(
     free(tmp_path / "net.onnx")
     free(tmp_path / "folder2" / "net.onnx")
     model(tmp_path / "open.onnx", [helper.make_node("Relu", ["x"], ["y"])], ("n", 3, "h", "w"))
+    strings = [helper.make_tensor_value_info(name, TensorProto.STRING, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", strings[:1], strings[1:])
+    onnx.save(helper.make_model(graph, ir_version=8), tmp_path / "strings.onnx")
     options = [] if words[0] == "show" else ["--place-seconds", "0.1"]
     assert said in polymux(store, *words, *options, code=1).stderr
 

@@ -142,14 +142,16 @@ def _item_input(
 
 
 def _dtype(source: str, tensor: Any) -> np.dtype[Any]:
-    helper = import_onnx().helper
+    onnx = import_onnx()
+    kind = tensor.type.tensor_type.elem_type
     try:
-        dtype: np.dtype[Any] = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.type.tensor_type.elem_type))
+        dtype: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
     except (KeyError, TypeError):
         dtype = np.dtype(object)
     if dtype.kind not in "fiub":
-        remedy = "models whose inputs are tensors of numbers can be measured"
-        raise ConfigError(source, f"input {tensor.name}", "is none", remedy)
+        value = onnx.TensorProto.DataType.Name(kind).lower() if kind else "no tensor"
+        remedy = "only models whose inputs are tensors of numbers can be measured; split the model behind this input"
+        raise ConfigError(source, f"type of input {tensor.name}", value, remedy)
     return dtype
 
 

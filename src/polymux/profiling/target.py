@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from polymux.client import Buffer, Client
-from polymux.core.errors import ConfigError, InvalidRequest
+from polymux.client import Buffer, Client, Queue
+from polymux.core.errors import ConfigError, InvalidRequest, OutputTooSmall
 from polymux.core.implementation import OnnxModel
+from polymux.core.kernel_spec import BufferParam
 from polymux.onnxgraph.inputs import ItemInput
 from polymux.onnxgraph.output_shapes import OutputShapes
 from polymux.profiles import DeviceIdentity, identify
+
+_UNUSUAL = re.compile(r"[^A-Za-z0-9_.:-]")
+_MOST_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,14 @@ def _target(client: Client, device: Mapping[str, Any]) -> Target:
 
 @contextmanager
 def registered(client: Client, name: str, path: Path) -> Iterator[str]:
-    """Have a model as a kernel meanwhile."""
-    client.register(None, OnnxModel(str(path)), name=name, isolate=False)
+    """Have a model as a kernel meanwhile, and give the kernel's name: the name without what kernels' cannot have."""
+    kernel = _UNUSUAL.sub("_", name)[-_MOST_CHARACTERS:]
+    client.register(None, OnnxModel(str(path)), name=kernel, isolate=False)
     try:
-        yield name
+        yield kernel
     finally:
         if not client.closed:
-            client.unregister(name)
+            client.unregister(kernel)
 
 
 @contextmanager
@@ -121,14 +128,52 @@ def batches_on(
         for item in inputs:
             given.append(queue.array(item.values(batch, rng)))
             stack.callback(given[-1].close)
-        taken: list[Buffer] = []
-        for shape, dtype in zip(outputs.of(batch), outputs.dtypes, strict=True):
-            taken.append(queue.empty(shape, dtype))
-            stack.callback(taken[-1].close)
+        taken = _Outputs(queue, target.client.kernel_spec(kernel).outputs, outputs, batch)
+        stack.callback(taken.close)
 
         def once() -> int:
-            start = time.perf_counter_ns()
-            queue.submit(kernel, given, taken).wait()
-            return time.perf_counter_ns() - start
+            while True:
+                start = time.perf_counter_ns()
+                try:
+                    queue.submit(kernel, given, taken.buffers).wait()
+                except OutputTooSmall as error:
+                    taken.enlarge(error)
+                else:
+                    return time.perf_counter_ns() - start
 
         yield once
+
+
+class _Outputs:
+    """Buffers for the outputs of a batch; they grow when the sizes depend on the inputs' values."""
+
+    def __init__(
+        self, queue: Queue, params: Sequence[BufferParam], outputs: OutputShapes, batch: int
+    ) -> None:
+        self._queue = queue
+        self._params = params
+        self.buffers: list[Buffer] = []
+        try:
+            for shape, dtype in zip(outputs.of(batch), outputs.dtypes, strict=True):
+                self.buffers.append(queue.empty(shape, dtype))
+        except BaseException:
+            self.close()
+            raise
+
+    def enlarge(self, error: OutputTooSmall) -> None:
+        """Put a larger buffer in the place of one that was too small; raises the error when that cannot help."""
+        at = next((at for at, param in enumerate(self._params) if param.name == error.output), None)
+        shape = None if at is None else self._params[at].shape
+        if at is None or shape is None or None not in shape or error.needed_nbytes is None:
+            raise error
+        old = self.buffers[at]
+        step_nbytes = prod(extent for extent in shape if extent is not None) * old.dtype.itemsize
+        free = iter([-(-error.needed_nbytes // max(1, step_nbytes))])
+        self.buffers[at] = self._queue.empty(
+            tuple(next(free, 1) if extent is None else extent for extent in shape), old.dtype
+        )
+        old.close()
+
+    def close(self) -> None:
+        for buffer in self.buffers:
+            buffer.close()
