@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 from polymux.core.errors import ConfigError
@@ -36,7 +37,7 @@ def values_option(text: str) -> tuple[str, tuple[float, float]]:
         limits = float(low), float(high if dots else low)
     except ValueError:
         limits = 1.0, 0.0
-    if not name or limits[0] > limits[1]:
+    if not name or not -inf < limits[0] <= limits[1] < inf:
         raise argparse.ArgumentTypeError(f"{text!r}; write it like NAME=0..255 or NAME=16000")
     return name, limits
 

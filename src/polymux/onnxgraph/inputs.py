@@ -136,9 +136,20 @@ def _item_input(
             what = "the batch there; it is fixed at" if at == axis else f"{extent} there; it is"
             remedy = f"extent {at} cannot be {what} {known}"
             raise ConfigError(source, f"shape of {tensor.name}", _text(shape), remedy)
-    low, high = values or (0.0, 1.0)
+    low, high = _values(source, tensor.name, dtype, values or (0.0, 1.0))
     is_fixed = axis is not None and declared[axis] == 1
     return ItemInput(tensor.name, dtype, extents, axis, low, high, is_fixed)
+
+
+def _values(source: str, name: str, dtype: np.dtype[Any], values: tuple[float, float]) -> tuple[float, float]:
+    """Check that an input can have values between two."""
+    low, high = values
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if not limits.min <= low or not high <= limits.max or math.ceil(low) > math.floor(high):
+            remedy = f"give whole numbers that {dtype} holds, {limits.min} to {limits.max}"
+            raise ConfigError(source, f"values of {name}", f"{low:g}..{high:g}", remedy)
+    return low, high
 
 
 def _dtype(source: str, tensor: Any) -> np.dtype[Any]:

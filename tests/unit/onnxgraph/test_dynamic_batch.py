@@ -170,6 +170,14 @@ def test_shapes_that_are_missing_or_do_not_fit_are_errors(shape: Any, given: Any
         item_inputs("m", model([helper.make_node("Relu", ["x"], ["y"])], shape=shape), given)
 
 
+@pytest.mark.parametrize("values", [(0, 300), (-1, 5), (0.2, 0.8)])
+def test_values_that_an_input_cannot_have_are_errors(values: tuple[float, float]) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])])
+    made.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    with pytest.raises(ConfigError, match=r"values of x.*uint8 holds, 0 to 255"):
+        item_inputs("m", made, {}, {"x": values})
+
+
 def test_files_that_are_no_models_are_errors(tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     for content in (b"", b"hello world, this is no model"):
