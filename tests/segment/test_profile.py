@@ -98,6 +98,9 @@ def test_a_model_is_measured_shown_and_not_measured_again(tmp_path: Path, store:
     assert "2 were in the store" in again.stderr
     more = polymux(store, path, *QUICK, "--batches", "1,3,5")
     assert "1 places measured" in more.stderr
+    fewer = polymux(store, path, *QUICK, "--batches", "3", "--again")
+    assert "1 places measured" in fewer.stderr
+    assert "2 were in the store" in fewer.stderr
     (shown,) = json.loads(polymux(store, "show", path, "--json", "--slo-ms", "1000", "--rate", "5").stdout)
     assert shown["finished"]
     assert [(point["units"], point["batch"]) for point in shown["points"]] == [(1, 1), (1, 3), (1, 5)]
@@ -226,7 +229,12 @@ def test_a_running_server_can_be_measured_and_names_its_shares(tmp_path: Path, s
         assert "2 places measured on cpu:0" in done.stderr
         wrong = polymux(store, path, *QUICK[:-2], "--units", "77", "--socket", server.socket, code=1)
         assert re.search(r"units 77: cpu:0 offers shares of 1,? ?.*units", wrong.stderr)
+    with PrivateServer(["cpu,streams=1"]) as server:  # as many units, but only all of them together
+        fewer = polymux(store, path, *QUICK[:-2], "--batches", "7", "--socket", server.socket, code=1)
+        assert "units 1: cpu:0 offers shares of" in fewer.stderr
     with ProfileStore(store) as opened:
+        ((model_id, device_id),) = opened.profiles()
+        assert not opened.missing(model_id, device_id)
         (device,) = opened.devices().values()
     assert device.units == len(os.sched_getaffinity(0))
 

@@ -68,6 +68,8 @@ def profile(
 ) -> Outcome:
     """Measure what the store does not have.
 
+    A grid that was measured before is extended to one that has the wanted shares and batches too.
+
     Parameters
     ----------
     model : PreparedModel
@@ -88,7 +90,7 @@ def profile(
     ConfigError
         If the store cannot be written.
     InvalidRequest
-        If a share is not offered.
+        If a share is not offered that is wanted, or that the grid had and that is missing at a wanted batch.
     PolymuxError
         If not even the smallest batch can be run.
 
@@ -97,13 +99,18 @@ def profile(
     The server should have nothing else to do.
     """
     key, device = model.record.key, target.identity.key
-    grid = Grid(target.shares(options.units), model.batches(options.batches))
+    wanted = Grid(target.shares(options.units), model.batches(options.batches))
+    grid = _joined(wanted, store.grid(key, device))
+    stored = {
+        (p.units, p.batch)
+        for p in store.points(key, device)
+        if p.confidence >= options.confidence and not (options.again and (p.units, p.batch) in wanted.places)
+    }
+    target.shares(tuple(sorted({units for units, batch in grid.places if (units, batch) not in stored})))
     store.put_model(model.record)
     store.put_device(target.identity)
     store.put_costs(key, model.costs)
     store.put_grid(key, device, grid)
-    stored = {} if options.again else {(p.units, p.batch): p for p in store.points(key, device)}
-    stored = {place: p for place, p in stored.items() if p.confidence >= options.confidence}
     total, done, measured, imprecise, left_out = len(grid.places), 0, 0, 0, ""
     last: Point | None = None
     with registered(target.client, f"{model.record.name}:profile", model.path) as kernel, _quiet():
@@ -125,6 +132,14 @@ def profile(
             done += 1
     kept = sum(place in stored for place in grid.places)
     return Outcome(measured, kept, grid, left_out, imprecise)
+
+
+def _joined(wanted: Grid, before: Grid | None) -> Grid:
+    """Extend a grid by what was measured before, so that measuring a part again takes nothing away."""
+    if before is None:
+        return wanted
+    units = tuple(sorted({*wanted.units, *before.units}))
+    return Grid(units, tuple(sorted({*wanted.batches, *before.batches})))
 
 
 def _measure(
