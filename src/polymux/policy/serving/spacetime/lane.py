@@ -8,7 +8,7 @@ from math import sqrt
 
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import LatencySurface, ServedModel, ServingDevice
-from polymux.policy.serving.spacetime.guess import GuessedSurface
+from polymux.policy.serving.knee_search import LearnedSurface
 from polymux.policy.serving.spacetime.pace import Pace
 from polymux.policy.serving.spacetime.slot import Board, Slot
 
@@ -67,6 +67,8 @@ class Lane:
         Part of each device that its slots leave to models with shorter deadlines.
     limited, part, paid_until : bool, float, int
         Whether it demands more than it can be given; how much of one device that is; from when on it may start again.
+    learned : dict of str to LearnedSurface
+        By kind of device, where the model has no surface.
     seen_items, refused_items, arrived_items : int
         Since they were last looked at.
     """
@@ -87,6 +89,7 @@ class Lane:
         self.part = 1.0
         self.paid_until = 0
         self.seen_items = self.refused_items = self.arrived_items = 0
+        self.learned: dict[str, LearnedSurface] = {}
         self._times: dict[tuple[str, int], tuple[list[int], float]] = {}
         self._tuned = (0.0, 0.0, 0.0)
 
@@ -95,17 +98,17 @@ class Lane:
         if model.surfaces != self.model.surfaces or model.slo_ns != self.model.slo_ns:
             self.pace = Pace(model.slo_ns)
         self.model = model
-        self._times.clear()
         self.stale()
 
     def stale(self) -> None:
-        """Have the points worked out anew."""
+        """Have everything that follows from surfaces, rate and pace worked out anew."""
+        self._times.clear()
         self._tuned = (0.0, 0.0, 0.0)
 
     def surface(self, kind: str) -> LatencySurface:
-        """What says how long a batch takes on a kind of device, or a guess."""
+        """What says how long a batch takes on a kind of device, or what has been learned of that."""
         known = self.model.surfaces.get(kind)
-        return GuessedSurface(self.model.slo_ns, self.model.max_batch) if known is None else known
+        return self.learned[kind] if known is None else known
 
     def max_batch(self, kind: str) -> int:
         """Most items of a batch."""
@@ -129,6 +132,12 @@ class Lane:
         own_ns = self.pace.spread * batch_ns
         return sqrt(own_ns * own_ns + before_ns * before_ns) if before_ns else own_ns
 
+    def overrun(self, kind: str, units: int, items: int, passed_ns: int, now: int) -> bool:
+        """Note that a batch runs for longer than expected; say whether it is so much longer that this is news."""
+        if kind not in self.model.surfaces:
+            return False
+        return self.pace.overrun(units, passed_ns / self.surface(kind).latency_ns(units, items), now)
+
     def tune(self, ready: Mapping[DeviceId, tuple[Board, Collection[int]]]) -> bool:
         """Work out which batches are worth forming, if rate or pace have changed; say whether it was done."""
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
@@ -139,7 +148,7 @@ class Lane:
             and abs(spread - old_spread) <= max(0.01, 0.2 * old_spread)
         ):
             return False
-        self._tuned = (rate, pace, spread)
+        self._tuned = (max(rate, 1e-18), pace, spread)
         self.points = {}
         for device_id, (board, shares) in ready.items():
             points = [point for units in sorted(shares) if (point := self._point(board, units))]
@@ -160,6 +169,11 @@ class Lane:
                 took = self.expected_ns(device.kind, point.units, batch)
                 made.append(Point(point.units, batch, took, took * point.units / device.units / batch))
         return sorted(made, key=lambda point: point.cost_ns)
+
+    def cheapest(self, board: Board, shares: Collection[int]) -> Point | None:
+        """The share of these on which an item costs least; None: none of them is fast enough."""
+        points = [point for units in sorted(shares) if (point := self._point(board, units))]
+        return min(points, key=lambda point: point.cost_ns, default=None)
 
     def _load(self, kind: str, units: int) -> tuple[list[int], float]:
         surface = self.surface(kind)

@@ -25,6 +25,7 @@ from polymux.core.serving.model import BatchId, ModelName, Request
 from polymux.core.serving.view import DeviceState, ServingView
 from polymux.policy.serving.spacetime.calendar import Calendar
 from polymux.policy.serving.spacetime.dispatch import Choice, choose
+from polymux.policy.serving.spacetime.instances import Instances
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.placing import place, settle
 from polymux.policy.serving.spacetime.plan import Plan
@@ -47,6 +48,7 @@ class SpaceTime:
         self._tuned_at = self._tune_at = self._began_at = -1
         self._tune_every = _TUNE_FIRST_NS
         self._wake_at = -1
+        self._instances = Instances()
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -86,7 +88,7 @@ class SpaceTime:
     def _refused(lane: Lane, request: Request, now: int) -> RejectRequest:
         lane.refused_items += request.items
         if not lane.points:
-            reason = f"no device runs {request.model} within its deadline"
+            reason = f"no device can run {request.model} within its deadline, or it is not ready yet"
             return RejectRequest(request, None, reason)
         late_ns = lane.closed_before - request.deadline_ns
         if late_ns <= 0 or lane.closed_before >= _NEVER:
@@ -107,6 +109,14 @@ class SpaceTime:
             return ()
         if now >= self._tune_at:
             self._tune_all(view, now)
+        chosen = self._look(view, now)
+        if self._instances.wishes:
+            chosen = [*self._instances.wishes, *chosen]
+            self._instances.wishes = []
+        return chosen
+
+    def _look(self, view: ServingView, now: int) -> Sequence[PolicyDecision]:
+        plan = self._plan
         wake = _NEVER
         for device_id, board in plan.boards.items():
             if not board.slots:
@@ -128,6 +138,8 @@ class SpaceTime:
     ) -> Sequence[PolicyDecision]:
         plan = self._plan
         board.advance(now)
+        if board.overdue:
+            self._notice(view, board, now)
         answer = choose(plan, view, board, device, now)
         if answer.refused:  # they still wait in the view; the others are looked at in a moment
             self._wake_at = now + 1
@@ -138,6 +150,18 @@ class SpaceTime:
                 settle(plan, plan.lanes[late.model], left, now)
             return [*answer.refused, WakeAt(now + 1)]
         return () if answer.choice is None else [self._start(view, board, answer.choice, now)]
+
+    def _notice(self, view: ServingView, board: Board, now: int) -> None:
+        """See that models have become slower before their batches have ended, so that no more of them are started."""
+        for batch in board.overdue:
+            lane = self._plan.lanes.get(batch.model)
+            if lane is not None and lane.overrun(
+                board.spec.kind, batch.units, batch.items, now - batch.start, now
+            ):
+                board.upset_until = max(board.upset_until, now + (now - batch.start))
+                lane.stale()
+                self._tune(lane, view)
+        board.overdue.clear()
 
     def _start(self, view: ServingView, board: Board, choice: Choice, now: int) -> Start:
         plan, slot = self._plan, choice.slot
@@ -182,28 +206,48 @@ class SpaceTime:
                 self._plan.version += 1
 
     def _fold(self, view: ServingView, event: ServingEvent, now: int) -> None:
-        plan = self._plan
+        plan, instances = self._plan, self._instances
+        instances.searches.observe(view, event, now)
         match event:
             case BatchEnded(number, failed):
                 known = self._running.pop(number, None)
                 if known is not None:
-                    batch, board = known
-                    self._forget(batch, board, now)
-                    board.measure(batch, now)
-                    lane = plan.lanes.get(batch.model)
-                    if lane is not None and not failed:
-                        lane.measure(board.spec.kind, batch.units, batch.items, now - batch.start, now)
+                    self._end(view, *known, failed, now)
             case ModelAdded(model):
                 self._change_model(view, model.name, now)
-            case ModelRemoved() | InstanceReady() | InstanceFailed():
-                self._change_model(view, event.model, now)
+            case ModelRemoved(name):
+                instances.forget(name=name)
+                self._change_model(view, name, now)
+            case InstanceReady(name, device_id, units):
+                instances.came(name, device_id, units)
+                self._change_model(view, name, now)
+            case InstanceFailed(name, device_id, units):
+                instances.failed(plan.lanes.get(name), plan.boards.get(device_id), units)
+                self._change_model(view, name, now)
             case ServingDeviceAdded(device):
+                instances.forget(device=device.id)
                 plan.boards[device.id] = board = Board(device, Calendar(device.units))
                 board.advance(now)
+                for lane in plan.lanes.values():
+                    instances.wish(lane, view, plan.boards)
             case ServingDeviceLost(device_id, _):
                 self._lose(view, device_id, now)
             case _:
                 pass
+
+    def _end(self, view: ServingView, batch: Running, board: Board, failed: bool, now: int) -> None:
+        self._forget(batch, board, now)
+        lane = self._plan.lanes.get(batch.model)
+        if lane is None or failed:
+            return
+        board.measure(batch, now)
+        if not self._instances.is_unknown(lane, board):
+            lane.measure(board.spec.kind, batch.units, batch.items, now - batch.start, now)
+        elif board.spec.id in self._plan.boards:  # the search has measured it
+            lane.stale()
+            self._tune(lane, view)
+            self._instances.wish(lane, view, self._plan.boards)
+            self._instances.retire(lane, view, board)
 
     def _change_model(self, view: ServingView, name: ModelName, now: int) -> None:
         plan = self._plan
@@ -220,6 +264,7 @@ class SpaceTime:
         else:
             lane.update(state.model)
         self._tune(lane, view)
+        self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         for slot in list(lane.slots):
             if slot.units not in state.ready.get(slot.board.spec.id, ()):
@@ -235,6 +280,7 @@ class SpaceTime:
             lane.stale()
             lane.slots = [slot for slot in lane.slots if slot.board is not board]
             self._tune(lane, view)
+            self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         for name, lane in plan.lanes.items():
             settle(plan, lane, view.models[name].waiting_items, now)
@@ -243,12 +289,9 @@ class SpaceTime:
 
     def _tune(self, lane: Lane, view: ServingView) -> None:
         state = view.models[lane.model.name]
-        ready = {
-            device_id: (self._plan.boards[device_id], shares)
-            for device_id, shares in state.ready.items()
-            if device_id in self._plan.boards
-        }
-        lane.tune(ready)
+        boards = self._plan.boards
+        places = [boards[device_id] for device_id in state.ready if device_id in boards]
+        lane.tune({board.spec.id: (board, self._instances.usable(lane, state, board)) for board in places})
 
     def _tune_all(self, view: ServingView, now: int) -> None:
         plan = self._plan
@@ -267,6 +310,7 @@ class SpaceTime:
             if lane.pace.fade(now):
                 lane.stale()
             self._tune(lane, view)
+            self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         plan.version += 1
         self._tuned_at = now

@@ -19,10 +19,9 @@ _STEADY = 1e-4
 """Mean square deviations that are this part of the mean square time or less are no variation."""
 _LOOK_AT = 32
 _GAIN = 0.05
-_CLIPPED = 0.5
-"""A batch that takes longer by more than this part of what was expected is a change, not variation."""
-_SUDDEN = 3
-"""A batch that takes this many times longer is no measure of the margin."""
+_SUDDEN = 2
+"""A batch that takes this many times longer is a change, not variation; it delays others, whose margins are not to
+blame."""
 _SLIP_NS = 20_000
 """A slot that starts this much later than planned has slipped."""
 
@@ -89,6 +88,10 @@ class Board:
         Recent means of the squares of the times of batches, and of what they differed from the expected ones.
     certainty : float
         Standard deviations that are kept as a margin; learned from promises that were broken and kept.
+    upset_until : int
+        Until then promises may be broken because a batch took much too long.
+    overdue : list of Running
+        Batches that were found to last longer than planned, since this was last emptied.
     """
 
     spec: ServingDevice
@@ -99,6 +102,8 @@ class Board:
     squares: float = 0.0
     deviations: float = 0.0
     certainty: float = _CERTAINTY
+    upset_until: int = -1
+    overdue: list[Running] = field(default_factory=list)
 
     def reserve(self, slot: Slot) -> None:
         """Enter a slot."""
@@ -139,12 +144,15 @@ class Board:
     def measure(self, batch: Running, now: int) -> None:
         """Note that a batch ended."""
         expected_ns, took_ns = batch.planned - batch.start, now - batch.start
-        off_ns = min(abs(took_ns - expected_ns), _CLIPPED * expected_ns)
+        if took_ns > _SUDDEN * expected_ns:
+            self.upset_until = now + took_ns
+            return
+        off_ns = abs(took_ns - expected_ns)
         self.squares += _GAIN * (took_ns * float(took_ns) - self.squares)
         self.deviations += _GAIN * (off_ns * off_ns - self.deviations)
         if now <= batch.deadline:
             self.certainty = max(_CERTAINTY_LEAST, self.certainty - _CERTAINTY_LESS * batch.items)
-        elif took_ns < _SUDDEN * expected_ns:
+        elif now > self.upset_until:
             self.certainty = min(_CERTAINTY_MOST, self.certainty + _CERTAINTY_MORE)
 
     def advance(self, now: int) -> None:
@@ -157,6 +165,7 @@ class Board:
                 self.calendar.take(max(batch.end, self.calendar.times[0]), more, batch.units)
                 batch.end = more
                 late = True
+                self.overdue.append(batch)
         self.calendar.advance(now)
         for start, _, slot in self.slots:
             if start + _SLIP_NS >= now:
