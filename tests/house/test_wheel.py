@@ -22,6 +22,8 @@ with polymux.connect(start=True) as client, client.queue() as queue:
     x, y = queue.array(np.arange(5, dtype=np.float32)), queue.zeros(5, np.float32)
     queue.submit("saxpy", [x, y], [y], a=2.0).wait(30)
     assert y.numpy().tolist() == [0, 2, 4, 6, 8]
+from polymux.perfmodel import tables
+assert tables.surface("v100", "resnet50").max_batch == 32
 print("works")
 """
 
@@ -39,11 +41,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_wheel_holds_the_libraries_the_header_and_no_tests(wheel: Path) -> None:
+def test_the_wheel_holds_the_libraries_the_header_all_licences_and_no_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     needed = {"lib/libpolymux.so", "lib/libpolymux_kernels.so", "bin/polymux-cbench", "include/polymux.h"}
     assert {f"polymux/{name}" for name in needed} <= names
     assert any(name.startswith("polymux/segment/_core.") for name in names)
+    licences = {name.rpartition("/")[2] for name in names if "dist-info/licenses/" in name}
+    assert licences == {"LICENSE", "LICENSE-latency_v100.txt"}
     assert [name for name in names if name.startswith(("tests/", "cpp/"))] == []
 
 

@@ -47,6 +47,7 @@ where it stopped. Keep the machine idle otherwise.
   polymux profile ocr.onnx --shape x=Nx3x48x320        extents that the file leaves free
   polymux profile show                                 what is in the store
   polymux profile show resnet50 --picture r.png        one profile, with its picture
+  polymux profile together a.onnx b.onnx               how much models slow each other down
 """
 
 
