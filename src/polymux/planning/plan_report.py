@@ -11,7 +11,7 @@ from rich.table import Table
 
 from polymux.perfmodel.capacity.causes import Cause
 from polymux.perfmodel.capacity.demand import Demand
-from polymux.perfmodel.capacity.placement import PlacedDevice
+from polymux.perfmodel.capacity.placement import Lane, PlacedDevice
 from polymux.planning.plan import Plan
 from polymux.planning.plan_check import serving_devices
 from polymux.sim.serving.outcome import ModelOutcome
@@ -19,6 +19,7 @@ from polymux.sim.serving.outcome import ModelOutcome
 _MOST_MODELS = 40
 _MOST_DEVICES = 40
 _MOST_MISSED = 5
+_MOST_IN_LANE = 3
 _DECISIVE = 0.01
 
 CAUSES = {
@@ -189,7 +190,7 @@ def _places(plan: Plan, wanted: set[str]) -> dict[str, tuple[int, list[int], lis
 def _placement(plan: Plan) -> Table:
     """List who is on which device; equal devices on one line."""
     table = _table("devices", ("busy",))
-    table.add_column("lanes: share, models with requests/s and batch")
+    table.add_column("lanes: share, models with requests/s and largest batch")
     rows: Counter[tuple[str, str, str]] = Counter()
     for device in plan.placement.devices:
         rows[(device.kind, _part(device.busy), _lanes(device))] += 1
@@ -206,11 +207,21 @@ def _placement(plan: Plan) -> Table:
 
 
 def _lanes(device: PlacedDevice) -> str:
+    lanes = Counter((lane.units, _lane(lane)) for lane in device.lanes)
     texts = []
-    for lane in device.lanes:
-        models = ", ".join(f"{escape(r.model)} {_rate(r.rate_per_s)}/s ×{r.batch}" for r in lane.replicas)
-        texts.append(f"[bold]{lane.units}[/]: {models}")
+    for (units, models), count in lanes.items():
+        width = f"{count} × {units}" if count > 1 else f"{units}"
+        texts.append(f"[bold]{width}[/]: {models}")
     return " | ".join(texts)
+
+
+def _lane(lane: Lane) -> str:
+    replicas = sorted(lane.replicas, key=lambda replica: -replica.busy)
+    texts = [f"{escape(r.model)} {_rate(r.rate_per_s)}/s ×{r.batch}" for r in replicas[:_MOST_IN_LANE]]
+    if len(replicas) > _MOST_IN_LANE:
+        left = replicas[_MOST_IN_LANE:]
+        texts.append(f"{len(left)} more with {_rate(sum(r.rate_per_s for r in left))}/s")
+    return ", ".join(texts)
 
 
 def _reasons(plan: Plan) -> list[str]:
@@ -220,9 +231,12 @@ def _reasons(plan: Plan) -> list[str]:
         for cause in plan.causes
         if cause.cost > _DECISIVE * plan.cost
     ]
-    least = plan.bound.devices(plan.kinds)
-    lines.append(f"[dim]no placement does with fewer than {least:,} {_plural('device', least)}: work in full batches at"
-                 " the best shares, or the weights[/]")  # fmt: skip
+    if any(kind.cost != 1 for kind in plan.kinds):
+        least = f"costs less than {plan.bound.least:.3g}; this one costs {plan.cost:.6g}"
+    else:
+        least = f"has fewer than {plan.bound.devices(plan.kinds):,}"
+    why = "that is what the work in full batches takes, or what the weights take"
+    lines.append(f"[dim]no placement {least}; {why}[/]")
     return lines
 
 

@@ -18,11 +18,13 @@ from polymux.sim.serving.outcome import ServingOutcome
 from polymux.sim.serving.scenario import Scenario
 
 _CAUTIONS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-_CAUTION_OF_LARGE = 0.75
+_CAUTION_OF_LARGE = 1.0
 _CAUTION_UNCHECKED = 1.0
+_ALIKE = 2
 _LARGE = 200
 _GROWTH = 1.1
 _MOST_GROWTHS = 40
+_LEAST_ATTAINED = 0.1
 _SEEDS_APART = 7_919
 
 
@@ -92,7 +94,8 @@ class Candidate:
 class PlanSearch:
     """Best-first: the cheapest placement is simulated next.
 
-    The first placements are packed with more and less caution (with more than 200 models, one). Where the simulation
+    The first placements are packed with more and less caution, at most two of the same cost (one in all when there are
+    more than 200 models). Where the simulation
     finds models late, those devices are taken apart and their models are packed again with more headroom for the late
     ones; that is one more placement, of which only the new devices have to be simulated. A placement on which nothing
     is late is simulated once more with other arrivals, so that it is not one that was lucky.
@@ -120,10 +123,14 @@ class PlanSearch:
         cautions = _CAUTIONS if len(self._demands) <= _LARGE else (_CAUTION_OF_LARGE,)
         if not self._options.check:
             cautions = (_CAUTION_UNCHECKED,)
-        for caution in cautions:
+        of_cost: dict[float, int] = {}
+        for caution in sorted(cautions, reverse=True):
             candidate = Candidate(caution)
             self._pack(candidate, list(self._demands.values()))
-            self._push(candidate)
+            cost = self._cost(candidate)
+            of_cost[cost] = of_cost.get(cost, 0) + 1
+            if of_cost[cost] <= _ALIKE:
+                self._push(candidate)
         best = self._heap[0][2]
         if not self._options.check or not best.devices or best.unplaced:
             return best
@@ -139,6 +146,8 @@ class PlanSearch:
             else:
                 best.run, best.outcomes = best.run + 1, {}
             self._push(best)
+        if not best.run:
+            best.run, best.outcomes = 1, {}
         self._simulate(best)
         return best
 
@@ -147,8 +156,11 @@ class PlanSearch:
             return
         self._seen.append(candidate.devices)
         left = sum(max(missing.rate_per_s, 1e-9) for missing in candidate.unplaced)
-        cost = sum(self._costs[device.kind] for device in candidate.devices)
-        heapq.heappush(self._heap, ((left, cost, -candidate.caution), len(self._seen), candidate))
+        key = (left, self._cost(candidate), -candidate.caution)
+        heapq.heappush(self._heap, (key, len(self._seen), candidate))
+
+    def _cost(self, candidate: Candidate) -> float:
+        return sum(self._costs[device.kind] for device in candidate.devices)
 
     def _pack(self, candidate: Candidate, demands: list[Demand]) -> None:
         used = Placement(tuple(candidate.devices)).counts
@@ -211,12 +223,12 @@ class PlanSearch:
             for _, replica in candidate.devices[index].replicas():
                 rates[replica.model] = rates.get(replica.model, 0.0) + replica.rate_per_s
         demands = [replace(self._demands[model], rate_per_s=rate) for model, rate in rates.items()]
-        slow = sorted({name for names in late.values() for name in names})
+        growths = self._growths(candidate, late)
         kept = [index for index in range(len(candidate.devices)) if index not in late]
         headroom = dict(candidate.headroom)
         repaired = candidate
         for _ in range(_MOST_GROWTHS):
-            headroom |= {model: headroom.get(model, 1.0) * _GROWTH for model in slow}
+            headroom |= {model: headroom.get(model, 1.0) * growth for model, growth in growths.items()}
             repaired = Candidate(
                 candidate.caution,
                 dict(headroom),
@@ -229,3 +241,13 @@ class PlanSearch:
             if repaired.devices not in self._seen:
                 break
         return repaired
+
+    def _growths(self, candidate: Candidate, late: Mapping[int, Sequence[str]]) -> dict[str, float]:
+        """How much more headroom each late model gets: the more, the less of it was on time."""
+        found: dict[str, float] = {}
+        for index, names in sorted(late.items()):
+            for name in names:
+                attained = max(candidate.outcomes[index].models[ModelName(name)].attainment, _LEAST_ATTAINED)
+                growth = _GROWTH * max(1.0, self._options.attainment / attained) ** 0.5
+                found[name] = max(found.get(name, 1.0), growth)
+        return found

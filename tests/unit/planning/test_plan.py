@@ -14,7 +14,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.planning.plan import Plan, make_plan
 from polymux.planning.plan_chart import draw_plan
 from polymux.planning.plan_report import bottleneck, plan_results, print_plan
-from polymux.planning.plan_search import PlanOptions, PlanSearch
+from polymux.planning.plan_search import Candidate, PlanOptions, PlanSearch
 from polymux.planning.workload import Workload, parse_workload
 
 SURFACE = {"share": [50, 100], "batch": [1, 16], "latency_ms": [[6, 24], [4, 16]]}
@@ -62,7 +62,7 @@ def test_a_plan_is_met_in_the_simulation_and_says_who_is_where() -> None:
                 rates[placed["model"]] += placed["rate_per_s"]
     assert rates == pytest.approx({"a": 900, "b": 300, "c": 5})
     text = text_of(found)
-    for part in ("checked by simulation", "bottleneck", "no placement does with fewer than"):
+    for part in ("checked by simulation", "bottleneck", "no placement has fewer than"):
         assert part in text
 
 
@@ -85,23 +85,35 @@ def test_more_requests_take_more_devices_and_a_higher_attainment_not_fewer() -> 
     assert len(strict.placement.devices) >= len(some.placement.devices)
 
 
-def test_devices_that_are_late_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polymux.planning.plan_search._CAUTIONS", (0.0,))
-    repaired: list[int] = []
-    repair = PlanSearch._repair
+def test_devices_that_are_late_are_taken_apart_until_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = PlanSearch._late
+    judged: list[int] = []
 
-    def noted(self: PlanSearch, candidate: Any, late: Any) -> Any:
-        repaired.append(len(late))
-        return repair(self, candidate, late)
+    def unlucky(self: PlanSearch, candidate: Candidate) -> dict[int, list[str]]:
+        judged.append(len(candidate.devices))
+        late = judge(self, candidate)
+        with_a = next(i for i, device in enumerate(candidate.devices) if "a" in device.models)
+        return {with_a: ["a"]} if len(judged) in (1, 2) else late
 
-    monkeypatch.setattr(PlanSearch, "_repair", noted)
-    found = plan(*(model(f"m{i}", 250, slo_ms=25) for i in range(6)), attainment=0.999)
-    assert repaired
+    monkeypatch.setattr("polymux.planning.plan_search._CAUTIONS", (1.0,))
+    monkeypatch.setattr(PlanSearch, "_late", unlucky)
+    found = plan(model("a", 900), model("b", 300))
     assert found.is_met
+    assert judged == sorted(judged)
+    assert len(judged) >= 4
+    assert found.outcome is not None
+    assert found.outcome.devices.keys() == {f"gpu:{i}" for i in range(len(found.placement.devices))}
+
+
+def test_what_is_far_too_late_gets_far_more_headroom() -> None:
+    found = plan(model("a", 4000), policy="unscheduled", attainment=0.9)
+    alone = plan(model("a", 4000), policy="unscheduled", attainment=0.9, check=False)
+    assert found.is_met
+    assert len(found.placement.devices) > 2 * len(alone.placement.devices)
 
 
 def test_a_plan_that_no_round_repairs_is_not_met_and_names_the_models() -> None:
-    found = plan(model("a", 3000, slo_ms=20), attainment=0.9999, rounds=1, policy="unscheduled")
+    found = plan(model("a", 30_000), rounds=1, policy="unscheduled", attainment=0.9999)
     assert not found.is_met
     assert found.missed == ("a",)
     assert "not met" in text_of(found)
@@ -132,6 +144,7 @@ def test_the_cheaper_kind_is_chosen() -> None:
     found = plan(model("a", 500), devices=kinds)
     assert set(found.placement.counts) == {"cheap"}
     assert found.cost == len(found.placement.devices)
+    assert "costs less than" in text_of(found)
 
 
 def test_memory_is_named_when_it_is_the_bottleneck() -> None:

@@ -128,9 +128,9 @@ class _Packing:
             latencies = [tables.table(demand, kind) for demand in able]
             cycles = self._cycles[kind.name] = cycle_lengths(able, latencies, points)
             for demand, table in zip(able, latencies, strict=True):
-                model = WorkModel(demand, kind, cycles, table)
+                planned = demand.rate_per_s * headroom.get(demand.model, 1.0)
+                model = WorkModel(demand, kind, cycles, table, planned)
                 if model.feasible:
-                    planned = demand.rate_per_s * headroom.get(demand.model, 1.0)
                     self._options[demand.model][kind.name] = _Option(model, kind, planned, cycles, caution)
 
     def cost(self, placement: Placement) -> tuple[float, float, float]:

@@ -68,6 +68,9 @@ class WorkModel:
         The lengths of cycles that are considered, ascending.
     latencies_ns : array of float64, shape (shares, requests), ns
         From `LatencyTables`.
+    total_per_s : float
+        Requests per second of the model on all lanes. A router that sends them round hands each of k lanes every k-th:
+        the variance over the mean is then the k-th part.
 
     References
     ----------
@@ -75,8 +78,11 @@ class WorkModel:
     cycle of a shared accelerator. Here the number of arrivals in a cycle also has a variance.
     """
 
-    def __init__(self, demand: Demand, kind: DeviceKind, cycles_ns: Floats, latencies_ns: Floats) -> None:
-        self._demand = demand
+    def __init__(
+        self, demand: Demand, kind: DeviceKind, cycles_ns: Floats, latencies_ns: Floats, total_per_s: float
+    ) -> None:
+        self._dispersion = demand.dispersion
+        self._total_per_s = total_per_s
         self._latencies_ns = latencies_ns
         self._cycles_ns = cycles_ns
         self._units = np.array(kind.shares, np.float64)
@@ -101,7 +107,8 @@ class WorkModel:
         first, second = self._latencies_ns[rows, low - 1], self._latencies_ns[rows, high - 1]
         each_ns = (first + (m - low) * (second - first)) / m
         mean = np.where(self.batches > 0, each_ns * n, np.inf)
-        variance = np.where(self.batches > 0, self._demand.dispersion * n * each_ns**2, 0.0)
+        part = np.minimum(1.0, rate_per_s / self._total_per_s) if self._total_per_s else 1.0
+        variance = np.where(self.batches > 0, self._dispersion * part * n * each_ns**2, 0.0)
         return Work(mean, variance)
 
     def capacity_per_s(self, caution: float) -> Floats:
