@@ -34,6 +34,7 @@ KEYS = {
         "low_bound_s",
         "simulated",
     },
+    "simulate": {"policy", "requests_per_s", "policy_part", "requests", "mean_batch", "utilisation", "times_faster"},
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "training": "polymux.bench.training",
     "apps": "polymux.bench.apps",
     "elastic": "polymux.bench.elastic",
+    "simulate": "polymux.bench.simulate",
 }
 """Name of a benchmark -> its module."""
 

@@ -31,8 +31,8 @@ def lay_out(spans: Iterable[BatchSpan], units: int) -> list[tuple[BatchSpan, lis
     Returns
     -------
     list of (BatchSpan, list of (int, int))
-        By start; the pieces (first unit, number of units) that it covers: its block where it has one, otherwise the
-        lowest units that are free together, or, when none are, the lowest free ones.
+        By start; the pieces (first unit, number of units) that it covers: its block where it has one, otherwise
+        units that are free together, or, when there are none, the lowest free ones.
     """
     ends = [0] * units
     placed = []
@@ -51,10 +51,12 @@ def lay_out(spans: Iterable[BatchSpan], units: int) -> list[tuple[BatchSpan, lis
 
 
 def _together(free: Sequence[int], wanted: int) -> list[int]:
-    for index in range(len(free) - wanted + 1):
-        if free[index + wanted - 1] - free[index] == wanted - 1:
-            return list(free[index : index + wanted])
-    return []
+    """Find the smallest run of free units that is large enough, so that larger ones stay whole."""
+    runs = [
+        [unit for _, unit in run] for _, run in groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])
+    ]
+    enough = [run for run in runs if len(run) >= wanted]
+    return min(enough, key=len)[:wanted] if enough else []
 
 
 def check_picture(path: Path) -> None:
@@ -160,8 +162,9 @@ def _panel(
             )  # fmt: skip
             shown.setdefault(span.model, bars)
         first, count = max(pieces, key=lambda piece: piece[1])
-        if width * per_ms > 14 and count / units >= 0.1:
-            middle = (max(left, start_ms) + min(left + width, end_ms)) / 2
+        left, right = max(left, start_ms), min(left + width, end_ms)
+        if (right - left) * per_ms > 14 and count / units >= 0.1:
+            middle = (left + right) / 2
             axis.text(
                 middle, first + count / 2, str(span.items), ha="center", va="center", fontsize=7, clip_on=True
             )
