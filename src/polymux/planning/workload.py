@@ -19,7 +19,8 @@ from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.core.toml_table import TomlTable
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_devices import DeviceGroup, read_device
-from polymux.planning.workload_models import check_reachable, read_interference, read_models
+from polymux.planning.workload_interference import read_interference
+from polymux.planning.workload_models import check_reachable, read_models
 from polymux.planning.workload_profiles import WorkloadProfiles
 from polymux.policy.serving import registry
 from polymux.sim.serving.arrivals import SECOND_NS
@@ -190,7 +191,7 @@ def parse_workload(file: str, content: Mapping[str, Any], profiles: Path | None 
         top.text("name", Path(file).stem), tuple(devices), tuple(loads), round(duration_s * SECOND_NS),
         round(warmup_s * SECOND_NS), simulation.whole("seed", 0), simulation.amount("noise", 0.0, high=10.0),
         round(simulation.amount("prepare_s", 0.0, high=_LONGEST_S) * SECOND_NS), policies=_policies(simulation),
-        interference=read_interference(read),
+        interference=read_interference(read, kinds, store),
     )  # fmt: skip
     slowdowns = tuple(_read_slowdown(table, workload) for table in top.tables("slowdown"))
     losses = tuple(_read_loss(table, workload) for table in top.tables("loss"))

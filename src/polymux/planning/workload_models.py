@@ -7,7 +7,6 @@ from pathlib import Path
 
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.core.toml_table import TomlTable
-from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_arrivals import read_arrivals
 from polymux.planning.workload_devices import DeviceGroup
 from polymux.planning.workload_profiles import WorkloadProfiles
@@ -84,21 +83,3 @@ def check_reachable(table: TomlTable, load: Load, devices: Sequence[DeviceGroup]
             f"the fastest possible run, {items} on {share} of {group.units} units of {group.kind}, takes"
             f" {time_ns / _NS_PER_MS:.3f} ms; give more than that, or a faster device",
         )
-
-
-def read_interference(models: Sequence[tuple[TomlTable, Sequence[Load]]]) -> Interference:
-    """Read how much models disturb each other: ``sensitivity`` and ``pressure`` of each, 0 where they are missing.
-
-    Raises
-    ------
-    ConfigError
-        If one is negative.
-    """
-    sensitivity, pressure = {}, {}
-    for table, loads in models:
-        sensitive, pressing = (table.amount(key, 0.0, high=1e6) for key in ("sensitivity", "pressure"))
-        for load in loads:
-            sensitivity[str(load.model.name)], pressure[str(load.model.name)] = sensitive, pressing
-    if not any(sensitivity.values()) or not any(pressure.values()):
-        return NO_INTERFERENCE
-    return Interference(sensitivity, pressure)

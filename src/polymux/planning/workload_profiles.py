@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
+from polymux.core.errors import ConfigError
 from polymux.core.serving.model import LatencySurface
 from polymux.core.toml_table import TomlTable
+from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_devices import DeviceGroup
 from polymux.profiles import ProfileStore, model_key
 from polymux.profiles.records import ProfiledModel
@@ -60,6 +63,26 @@ class WorkloadProfiles:
             if surface is None:
                 surface = store.require_surface(model, store.devices()[group.kind])
             return surface, model.weight_nbytes
+
+    def model_key(self, table: TomlTable) -> str | None:
+        """Key of a model in the store; None where its times are given by hand, or the store has no such model."""
+        if self._path is None or ("surface" in table and "profile" not in table):
+            return None
+        name = table.text("profile", table.text("name"))
+        with self._store(table, "profile", name) as store:
+            try:
+                return self._find(store, name).key
+            except ConfigError as error:
+                if error.key != "model":
+                    raise
+                return None
+
+    def interference(self, group: DeviceGroup, models: Collection[str]) -> Interference:
+        """How much models disturb each other on a profiled device, by their keys; none where it was not measured."""
+        if self._path is None or not models:
+            return NO_INTERFERENCE
+        with ProfileStore(self._path) as store:
+            return store.interference(group.kind, {key: key for key in models})
 
     def _find(self, store: ProfileStore, name: str) -> ProfiledModel:
         file = self._folder / name
