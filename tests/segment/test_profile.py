@@ -230,8 +230,9 @@ def test_a_running_server_can_be_measured_and_names_its_shares(tmp_path: Path, s
         wrong = polymux(store, path, *QUICK[:-2], "--units", "77", "--socket", server.socket, code=1)
         assert re.search(r"units 77: cpu:0 offers shares of 1,? ?.*units", wrong.stderr)
     with PrivateServer(["cpu,streams=1"]) as server:  # as many units, but only all of them together
-        fewer = polymux(store, path, *QUICK[:-2], "--batches", "7", "--socket", server.socket, code=1)
-        assert "units 1: cpu:0 offers shares of" in fewer.stderr
+        code = int(len(os.sched_getaffinity(0)) > 1)
+        fewer = polymux(store, path, *QUICK[:-2], "--batches", "7", "--socket", server.socket, code=code)
+        assert ("units 1: cpu:0 offers shares of" in fewer.stderr) == bool(code)
     with ProfileStore(store) as opened:
         ((model_id, device_id),) = opened.profiles()
         assert not opened.missing(model_id, device_id)
@@ -263,7 +264,7 @@ def test_a_profile_that_is_ended_leaves_no_server(how: signal.Signals, tmp_path:
         servers = [
             int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         ]
-    time.sleep(1)
+    time.sleep(0.3)
     process.send_signal(how)
     assert process.wait(30) == (128 + how if how is signal.SIGTERM else -how)
     assert servers
@@ -315,21 +316,10 @@ def test_what_cannot_be_measured_is_an_error_with_a_remedy(
     assert said in polymux(store, *words, *options, code=1).stderr
 
 
-def test_a_store_that_is_damaged_or_locked_is_an_error_before_anything_is_measured(
-    tmp_path: Path, store: Path
-) -> None:
+def test_a_store_that_is_damaged_is_an_error_before_anything_is_measured(tmp_path: Path, store: Path) -> None:
     path = free(tmp_path / "net.onnx")
     store.write_bytes(b"garbage" * 1000)
     for words in ([path, *QUICK], ["show"], ["show", "net"], ["forget", "net"]):
         said = polymux(store, *words, code=1).stderr
         assert str(store) in said
         assert "is damaged" in said
-    store.unlink()
-    polymux(store, path, *QUICK)
-    holder = sqlite3.connect(store, isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    try:
-        said = polymux(store, "show", code=1).stderr
-        assert "is locked by another process" in said
-    finally:
-        holder.close()

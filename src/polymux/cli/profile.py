@@ -6,9 +6,10 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -171,8 +172,9 @@ def run(arguments: argparse.Namespace) -> int:
         models, problems = find_models(arguments.models, shapes, values, arguments.name, folder)
         for problem in problems:
             _complain(problem)
-        with ProfileStore(store_path(arguments), write=True) as store, _connected(arguments) as client:
-            work = _Work(client, store, options, folder, arguments.save_batched)
+        with ProfileStore(store_path(arguments), write=True) as store, ExitStack() as stack:
+            connect = cache(lambda: stack.enter_context(_connected(arguments)))
+            work = _Work(connect, store, options, folder, arguments.save_batched)
             measured = [_profile_all(source, work) for source in models]
     return 0 if all(measured) and not problems else 1
 
@@ -183,7 +185,9 @@ class _Work:
 
     Parameters
     ----------
-    client : Client
+    connect : callable
+        Gives the connection to the server; starts it when it is called first, so that a model that cannot be read is
+        told at once.
     store : ProfileStore
     options : ProfileOptions
     folder : pathlib.Path
@@ -192,7 +196,7 @@ class _Work:
         Repository for models whose batch was made free.
     """
 
-    client: Client
+    connect: Callable[[], Client]
     store: ProfileStore
     options: ProfileOptions
     folder: Path
@@ -209,7 +213,7 @@ def _profile_all(source: ModelSource, work: _Work) -> bool:
             console.print(
                 f"{escape(source.name)}: its batch stays 1: {escape(model.why_fixed)}", soft_wrap=True
             )
-        for target in targets(work.client):
+        for target in targets(work.connect()):
             _profile_on(target, model, work, console)
     except (PolymuxError, OSError) as error:
         _complain(f"{source.name}: {error}")
