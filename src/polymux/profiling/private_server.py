@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,10 +17,11 @@ from polymux.core.errors import NoServer, PolymuxError
 
 START_TIMEOUT_S = 60.0
 _PROGRAM = """
-import ctypes, sys
-from polymux.cli import main
+import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGTERM: end when whoever started this is gone
-sys.exit(main(sys.argv[1:]))
+if os.getppid() == int(sys.argv.pop(1)):
+    from polymux.cli import main
+    sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -56,7 +58,16 @@ class PrivateServer:
         self._folder = tempfile.TemporaryDirectory(prefix="polymux-private-")
         self.socket = str(Path(self._folder.name) / "socket")
         self._log = Path(self._folder.name) / "log"
-        words = [sys.executable, "-c", _PROGRAM, "up", "--socket", self.socket, *self._arguments]
+        words = [
+            sys.executable,
+            "-c",
+            _PROGRAM,
+            str(os.getpid()),
+            "up",
+            "--socket",
+            self.socket,
+            *self._arguments,
+        ]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
