@@ -34,7 +34,16 @@ KEYS = {
         "low_bound_s",
         "simulated",
     },
-    "simulate": {"policy", "requests_per_s", "policy_part", "requests", "mean_batch", "utilisation", "times_faster"},
+    "simulate": {
+        "policy",
+        "requests_per_s",
+        "policy_part",
+        "requests",
+        "mean_batch",
+        "utilisation",
+        "times_faster",
+    },
+    "dstack": {"figure", "paper", "expected", "computed", "unit", "policy", "target", "met"},
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {
@@ -45,6 +54,9 @@ DIFFERENCES = {
     "ratio",
     "moved_nbytes",
     "migrations",
+    "expected",
+    "computed",
+    "met",
 }
 """Which may as well be negative or nothing."""
 CHOSEN = {"apps": ("--app", "pathfinder", "--size", "1MiB")}

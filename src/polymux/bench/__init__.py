@@ -22,6 +22,7 @@ BENCHMARKS = {
     "apps": "polymux.bench.apps",
     "elastic": "polymux.bench.elastic",
     "simulate": "polymux.bench.simulate",
+    "dstack": "polymux.bench.dstack",
 }
 """Name of a benchmark -> its module."""
 

@@ -29,6 +29,7 @@ _EXAMPLE = """\
   apps        applications through Polymux and without it, 4 MiB to 1 GiB; choose with --app and --size
   elastic     applications of two priorities on two devices; also simulated
   simulate    simulated requests in a second of wall time, under every policy for requests
+  dstack      the figures of D-STACK, and spacetime on the same workloads; all simulated
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.

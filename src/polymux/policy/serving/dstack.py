@@ -23,6 +23,8 @@ from polymux.policy.serving.operating_point import Candidate, OperatingPoints
 
 SESSIONS = 10
 """How many past sessions count for who had least device time."""
+LAG = 2
+"""Of its own batches: how far a model may lag before nothing that would delay it is started."""
 STARVED = 2
 """Sessions after which a model without a batch no longer stands back for deadline jobs."""
 DEADLINES = "deadlines"
@@ -43,10 +45,9 @@ class DStack:
     earliest time at which it fits beside what runs and what is planned. The second pass starts whatever fits now,
     least device time over the last ten sessions (relative to the weight) first, unless a deadline job could then no
     longer be planned; a start within the window of the model's own deadline job is that job. A model that cannot start
-    and lags behind all that could, by more than half of its own batch (so that the batch brings them closer), has the
-    earliest possible time reserved, or small shares would fill every gap before a large one fits; and for one that has
-    not had a batch for two sessions, deadline jobs make way. Both passes are done again whenever something can start.
-    Nothing is refused and nothing interrupted.
+    and lags two of its own batches behind all that could has the earliest possible time reserved, or small shares would
+    fill every gap before a large one fits; and for one that has not had a batch for two sessions, deadline jobs make
+    way. Both passes are done again whenever something can start. Nothing is refused and nothing interrupted.
 
     References
     ----------
@@ -163,8 +164,8 @@ class DStack:
                 if plans < _MOST_PLANS and plan.still_possible(candidate, own, now):
                     return candidate
                 plans += 1
-            half_ns = candidate.run_ns / 2 / candidate.state.model.weight
-            if not reserved and (starved or used + half_ns < least):
+            lag_ns = LAG * candidate.run_ns / candidate.state.model.weight
+            if not reserved and (starved or used + lag_ns < least):
                 with_it = plan.with_reserved(candidate, jobs, whatever_is_lost=starved)
                 plan, reserved = with_it or plan, with_it is not None
         return None
