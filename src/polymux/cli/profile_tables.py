@@ -7,7 +7,7 @@ from rich.markup import escape
 
 from polymux.cli.text import duration, size, table
 from polymux.perfmodel.efficacy import Optimum
-from polymux.profiles import ProfileStore
+from polymux.profiles import Point, ProfileStore
 from polymux.profiling.summary import Summary
 
 _KNEES = {
@@ -20,6 +20,7 @@ _BATCHING = {
     "rewritten": "batch fixed at 1 in the file, made free",
     "fixed": "batch fixed at 1",
 }
+_UNITS_WIDTH, _TIME_WIDTH = 7, 18
 IMPRECISE = 0.1
 """Half intervals from here on, relative to the median, are shown in yellow."""
 
@@ -70,24 +71,22 @@ def print_profile(summary: Summary, console: Console) -> None:
 
 def _print_times(summary: Summary, console: Console) -> None:
     confidence = next((point.confidence for point in summary.points.values()), 0.95)
-    batches = [f"batch {batch}" for batch in summary.grid.batches]
     console.print(f"[bold]Median of a batch, ± half of its {confidence:.0%} confidence interval[/bold]")
+    batches = [f"batch {batch}" for batch in summary.grid.batches]
     made = table("", ("units", *batches), ("units", *batches))
+    is_narrow = console.width < _UNITS_WIDTH + _TIME_WIDTH * len(batches)
     for units in summary.grid.units:
-        cells = []
-        for batch in summary.grid.batches:
-            point = summary.points.get((units, batch))
-            if point is None:
-                cells.append("-")
-                continue
-            part = point.half_width_ns / point.median_ns
-            width = f"±{100 * part:.1f} %"
-            cells.append(
-                f"{duration(point.median_ns)} "
-                + (f"[yellow]{width}[/yellow]" if part >= IMPRECISE else f"[dim]{width}[/dim]")
-            )
-        made.add_row(str(units), *cells)
+        points = (summary.points.get((units, batch)) for batch in summary.grid.batches)
+        made.add_row(str(units), *(_time(point, "\n" if is_narrow else " ") for point in points))
     console.print(made)
+
+
+def _time(point: Point | None, between: str) -> str:
+    if point is None:
+        return "-"
+    part = point.half_width_ns / point.median_ns
+    style = "yellow" if part >= IMPRECISE else "dim"
+    return f"{duration(point.median_ns)}{between}[{style}]±{100 * part:.1f} %[/{style}]"
 
 
 def _print_knees(summary: Summary, console: Console) -> None:

@@ -23,6 +23,8 @@ _SETTINGS: Any = {
     "axes.titlesize": 11,
 }
 _MS = 1e6
+_LABEL = 0.05
+"""Height of a label, as a part of the axis."""
 
 
 def draw(summary: Summary, path: Path) -> None:
@@ -69,21 +71,22 @@ def draw(summary: Summary, path: Path) -> None:
 def _latency(axes: Any, summary: Summary) -> None:
     """One line for each batch, with its confidence interval and its knee."""
     colors = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(summary.grid.batches)))
+    ends: list[float] = []
     for color, batch in zip(colors, summary.grid.batches, strict=True):
         points = [summary.points[units, batch] for units in summary.grid.units]
         times = [point.median_ns / _MS for point in points]
         widths = [point.half_width_ns / _MS for point in points]
         axes.errorbar(summary.grid.units, times, widths, color=color, marker="o", markersize=4, capsize=3)
-        axes.annotate(
-            f"batch {batch}", (summary.grid.units[-1], times[-1]), (8, 0), textcoords="offset points",
-            color=color, va="center",
-        )  # fmt: skip
+        ends.append(times[-1])
         knee = summary.knees["derivative"][batch]
         at = summary.grid.units.index(knee)
         axes.plot(
             knee, times[at], marker="o", markersize=11, markerfacecolor="none", color=color, linestyle=""
         )
     axes.set_yscale("log")
+    for color, batch, at_ms in zip(colors, summary.grid.batches, _apart(ends, axes.get_ylim()), strict=True):
+        place = (summary.grid.units[-1], at_ms)
+        axes.annotate(f"batch {batch}", place, (8, 0), textcoords="offset points", color=color, va="center")
     axes.set_xticks(summary.grid.units)
     axes.set_xlim(
         summary.grid.units[0] - 0.3, summary.grid.units[-1] + max(0.6, 0.2 * len(summary.grid.units))
@@ -94,6 +97,15 @@ def _latency(axes: Any, summary: Summary) -> None:
     confidence = next(iter(summary.points.values())).confidence
     axes.set_title(f"Latency over the share (median, {confidence:.0%} interval; ring: knee)")
     axes.grid(axis="y", which="both", alpha=0.25)
+
+
+def _apart(times: list[float], limits: tuple[float, float]) -> list[float]:
+    """Move labels on a logarithmic axis upwards so far that each can be read."""
+    gap = (limits[1] / limits[0]) ** _LABEL
+    places: list[float] = []
+    for time in times:
+        places.append(max(time, places[-1] * gap) if places else time)
+    return places
 
 
 def _efficacy(figure: Figure, axes: Any, summary: Summary) -> None:
