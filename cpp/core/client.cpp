@@ -159,26 +159,68 @@ bool Client::server_gone() const {
   return gone_.load(std::memory_order_relaxed);
 }
 
+// Several threads may have a request under way: one of those that wait receives for all.
 Message Client::request(const std::string& verb, Fields fields, const std::vector<int>& fds) {
   check_open();
   BlockingSection blocking;
-  std::lock_guard lock(request_mutex_);
+  std::unique_lock lock(request_mutex_);
   const std::string id = std::to_string(++request_id_);
   fields["id"] = id;
-  Message reply;
+  Awaited mine;
+  awaited_[id] = &mine;
   try {
     send_message(socket_, encode_message(verb, fields), fds);
-    do {
-      close_all(reply.fds);
-      reply = receive_message(socket_);
-    } while (reply.text("id") != id);
   } catch (const Failure& failure) {
+    awaited_.erase(id);
     if (failure.status == POLYMUX_SERVER_GONE) gone_.store(true);
     throw;
+  } catch (...) {
+    awaited_.erase(id);
+    throw;
   }
-  if (reply.verb == "ok") return reply;
-  close_all(reply.fds);
-  throw Failure(status_of(reply.text("code")), reply.text("message"));
+  while (!mine.arrived) {
+    if (receiving_) {
+      answered_.wait(lock);
+    } else {
+      receive_answer(lock);
+    }
+  }
+  if (mine.failure) std::rethrow_exception(mine.failure);
+  if (mine.reply.verb == "ok") return std::move(mine.reply);
+  close_all(mine.reply.fds);
+  throw Failure(status_of(mine.reply.text("code")), mine.reply.text("message"));
+}
+
+// Receives one message, with the lock open meanwhile, and gives it to whoever awaits it; a failure is everybody's.
+void Client::receive_answer(std::unique_lock<std::mutex>& lock) {
+  receiving_ = true;
+  lock.unlock();
+  Message reply;
+  std::exception_ptr failure;
+  try {
+    reply = receive_message(socket_);
+  } catch (const Failure& caught) {
+    if (caught.status == POLYMUX_SERVER_GONE) gone_.store(true);
+    failure = std::current_exception();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  receiving_ = false;
+  if (failure) {
+    for (auto& [id, awaited] : awaited_) {
+      awaited->failure = failure;
+      awaited->arrived = true;
+    }
+    awaited_.clear();
+  } else if (const auto found = awaited_.find(reply.text("id")); found != awaited_.end()) {
+    found->second->reply = std::move(reply);
+    found->second->arrived = true;
+    awaited_.erase(found);
+  } else {
+    close_all(reply.fds);
+  }
+  answered_.notify_all();
 }
 
 uint32_t Client::kernel_id(const std::string& name) {

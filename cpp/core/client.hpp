@@ -6,7 +6,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -122,8 +124,18 @@ class Client : public std::enable_shared_from_this<Client> {
   std::atomic<uint64_t> rung_{0};  // the value of `sleepers` that the doorbell was last rung for
   mutable std::atomic<bool> gone_{false};
 
-  std::mutex request_mutex_;
+  struct Awaited {
+    Message reply;
+    std::exception_ptr failure;
+    bool arrived = false;
+  };
+  void receive_answer(std::unique_lock<std::mutex>& lock);
+
+  std::mutex request_mutex_;  // of what follows, and of sending
   uint64_t request_id_ = 0;
+  std::unordered_map<std::string, Awaited*> awaited_;  // by the request's id
+  bool receiving_ = false;
+  std::condition_variable answered_;
 
   mutable std::mutex memory_mutex_;
   std::unique_ptr<Allocator> allocator_;

@@ -165,6 +165,41 @@ class Client(CoreClient):
         self.request("unregister", {"name": name})
         self._specs.pop(name, None)
 
+    def prepare(self, kernel: str, stream: str) -> None:
+        """Make a kernel ready on a stream, which goes on with what it runs: its next task there waits for nothing.
+
+        Parameters
+        ----------
+        kernel : str
+            Its name: a model that is loaded, a program that is built, a worker process that is started.
+        stream : str
+            As ``"cpu:0/1"``; `status` lists them.
+
+        Raises
+        ------
+        UnknownKernel
+            With the names that come close.
+        InvalidRequest
+            For a stream that the server does not have, a device without an implementation, or a kernel that cannot be
+            loaded.
+
+        Notes
+        -----
+        Takes as long as loading takes; other requests of this client that take long wait for it, tasks do not. It stays
+        ready until `retire` or `unregister`, whoever's queues come and go.
+        """
+        self.kernel_spec(kernel)
+        self.request("prepare", {"name": kernel, "stream": stream})
+
+    def retire(self, kernel: str, stream: str) -> None:
+        """Have a stream let go of a kernel, and give back what that takes; the opposite of `prepare`.
+
+        Waits for the tasks that run. A later task loads the kernel anew, and waits for that. Parameters and errors are
+        those of `prepare`.
+        """
+        self.kernel_spec(kernel)
+        self.request("retire", {"name": kernel, "stream": stream})
+
     def status(self) -> dict[str, Any]:
         """Describe the server now: devices and their streams, applications, queues, accounts.
 

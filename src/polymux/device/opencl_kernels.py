@@ -10,6 +10,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.core.implementation import OpenCLBinary, OpenCLSource
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.opencl_plan import OpenCLPlan, OpenCLPlanner
+from polymux.core.opencl_range import OpenCLRange
 from polymux.core.status import TaskStatus
 from polymux.device.cpu_kernels import describe_exception
 from polymux.device.opencl_error import driver_errors
@@ -56,6 +57,11 @@ class PreparedSource:
     def run(self, operands: Sequence[Operand], scalars: Scalars) -> None:
         """Run the plan's launches; see `polymux.device.protocol.Prepared`."""
         self.start(operands, scalars).wait()
+
+    def build(self) -> None:
+        """Build the program, if its options do not depend on the task."""
+        if isinstance(self._implementation.plan, OpenCLRange):
+            self._functions(())
 
     def _commands(self, operands: Sequence[Operand], scalars: Scalars) -> list[Command]:
         plan = self._plan(operands, scalars)

@@ -110,8 +110,23 @@ class Prepared(Protocol):
         ...
 
 
+@runtime_checkable
+class BuildsAhead(Protocol):
+    """A prepared kernel of which something is left for the first task that is known before."""
+
+    def build(self) -> None:
+        """Do that now; from any thread.
+
+        Raises
+        ------
+        LaunchError
+            If it fails, as it will for the tasks.
+        """
+        ...
+
+
 class Stream(Protocol):
-    """An ordered queue of one device and share; every call but `close` comes from the same thread.
+    """An ordered queue of one device and share; every call but `prepare`, `forget` and `close` comes from one thread.
 
     All calls return when what they started is complete. Streams that can do otherwise are `LaunchingStream` as well.
     """
@@ -148,7 +163,7 @@ class Stream(Protocol):
         ...
 
     def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
-        """Compile or load; the same `implementation` object again costs a look-up.
+        """Compile or load; the same `implementation` object again costs a look-up. From any thread.
 
         Raises
         ------
@@ -170,6 +185,10 @@ class Stream(Protocol):
         LaunchError
             Whatever goes wrong, with the status for the task.
         """
+        ...
+
+    def forget(self, implementation: Implementation) -> None:
+        """Drop what is kept for an implementation, until it is prepared again; from any thread."""
         ...
 
     def close(self) -> None:

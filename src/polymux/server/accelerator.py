@@ -55,9 +55,9 @@ class Accelerator:
         self.spec = spec
         self.device = device
         self.worker = worker
-        self._stream = stream
+        self.stream = stream
         self._execution = execution
-        self._isolation = isolation
+        self.isolation = isolation
         self._measurements = measurements
         self._machine = machine
         self._callbacks = callbacks
@@ -120,7 +120,7 @@ class Accelerator:
 
     def _run(self) -> None:
         try:
-            self._stream.bind_thread()
+            self.stream.bind_thread()
         except Exception as error:
             self._health.lose(f"its thread cannot be set up: {error}")
         while not self._turn():
@@ -311,14 +311,14 @@ class Accelerator:
         session = bound.queue.session
         check_buffers(ready.kernel.spec, refs)
         scalars = check_scalars(ready.kernel.spec, task.args)
-        if not self._isolation.is_ready(session, ready):
+        if not self.isolation.is_ready(session, ready):
             self.worker.put_back(task)
-            self._isolation.make_ready(bound, ready)
+            self.isolation.make_ready(bound, ready)
             return None
         if any(ref[7] != HOST for ref in refs):
             self._execution.bring(session, bound.queue, refs, HOST, self._relieve)
         self._execution.let_rest()
-        shapes = self._isolation.run(session, ready, refs, scalars)
+        shapes = self.isolation.run(session, ready, refs, scalars)
         if shapes is not None:
             report_shapes(ready, session, refs, shapes)
         return Started(bound, task, None, ready, refs)

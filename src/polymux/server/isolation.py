@@ -10,6 +10,7 @@ from polymux.device.cores import allowed_cores, bind_thread
 from polymux.device.protocol import LaunchError
 from polymux.segment import Worker
 from polymux.server.arguments import Ref
+from polymux.server.kernels import Isolated
 from polymux.server.session import Session
 from polymux.server.started import BoundQueue, Ready
 from polymux.server.worker_process import WorkerProcess
@@ -49,6 +50,20 @@ class Isolation:
             daemon=True,
         ).start()
 
+    def prepare(self, session: Session, serial: int, source: Isolated) -> None:
+        """Start the process and define a kernel now; from any thread.
+
+        Raises
+        ------
+        LaunchError
+            If it cannot be started or the kernel cannot be loaded.
+        """
+        bind_thread(allowed_cores())  # not one share's: the process counts the device's units itself
+        process = session.workers.setdefault(self._stream, WorkerProcess(session, self._place))
+        if session.ended:
+            process.end()
+        process.define(serial, source)
+
     def run(
         self, session: Session, ready: Ready, refs: list[Ref], scalars: dict[str, float | int | bool]
     ) -> list[tuple[int, ...]] | None:
@@ -65,23 +80,17 @@ class Isolation:
         return process.run(ready.kernel.serial, refs, scalars)
 
     def _make_ready(self, bound: BoundQueue, ready: Ready) -> None:
-        bind_thread(
-            allowed_cores()
-        )  # not those of the share only: the process counts the device's units itself
         queue = bound.queue
-        process = queue.session.workers.setdefault(self._stream, WorkerProcess(queue.session, self._place))
-        if queue.session.ended:
-            process.end()
-        code, message = _outcome(lambda: self._define(process, ready))
+        code, message = _outcome(lambda: self._define(queue.session, ready))
         if code is TaskStatus.OK:
             self._worker.resume(queue.id)
         else:
             name = ready.kernel.spec.name
             self._worker.fail_head(queue.id, code, f"kernel {name!r} on {self._stream}: {message}")
 
-    def _define(self, process: WorkerProcess, ready: Ready) -> None:
+    def _define(self, session: Session, ready: Ready) -> None:
         assert ready.isolated is not None
-        process.define(ready.kernel.serial, ready.isolated)
+        self.prepare(session, ready.kernel.serial, ready.isolated)
 
 
 def _outcome(work: Callable[[], None]) -> tuple[TaskStatus, str]:

@@ -41,6 +41,7 @@ from polymux.server.measurement import Measurements
 from polymux.server.mover import Mover
 from polymux.server.options import RuntimeOptions
 from polymux.server.parts import Parts
+from polymux.server.preparing import preparing_operations
 from polymux.server.reactor import Client, Reactor
 from polymux.server.recording import Recorder
 from polymux.server.registration import registration_operations
@@ -339,6 +340,7 @@ def _operations(parts: Parts) -> dict[str, Operation]:
         **client_operations(parts),
         **registration_operations(parts),
         **sharing_operations(parts),
+        **preparing_operations(parts),
         **admin_operations(parts),
     }
     allowed = frozenset((0, os.getuid(), *parts.options.allow_uids))

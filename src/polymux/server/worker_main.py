@@ -85,11 +85,20 @@ class WorkerKernels:
         self._stream = stream
         self._memory = memory
         self._prepared: dict[int, Prepared] = {}
+        self._implementations: dict[int, Implementation] = {}
 
     def define(self, serial: int, source: Registration | OperatorKernel) -> None:
         """Load and prepare a kernel."""
         implementation = _load(source)
         self._prepared[serial] = self._stream.prepare(source.spec, implementation)
+        self._implementations[serial] = implementation
+
+    def forget(self, serial: int) -> None:
+        """Let go of a kernel."""
+        self._prepared.pop(serial, None)
+        implementation = self._implementations.pop(serial, None)
+        if implementation is not None:
+            self._device.forget(implementation)
 
     def run(
         self, serial: int, refs: list[Ref], scalars: dict[str, float | int | bool]
@@ -149,6 +158,8 @@ def serve(channel: socket.socket, memory: WorkerMemory, place: Place) -> None:
             memory.drop_foreign(rest[0])
         elif name == "define":
             send_answer(channel, _outcome(lambda: kernels.define(*rest)))  # noqa: B023
+        elif name == "forget":
+            send_answer(channel, _outcome(lambda: kernels.forget(*rest)))  # noqa: B023
         elif name == "run":
             send_answer(channel, _outcome(lambda: kernels.run(*rest)))  # noqa: B023
 

@@ -96,6 +96,19 @@ class WorkerProcess:
                 raise _failure(answer)
             self._defined.add(serial)
 
+    def forget(self, serial: int) -> None:
+        """Have the process let go of a kernel, after the task that it runs now.
+
+        Raises
+        ------
+        LaunchError
+            If the process crashes meanwhile.
+        """
+        with self._conversation:
+            if serial in self._defined:
+                self._defined.discard(serial)
+                self._ask(("forget", serial))
+
     def run(
         self, serial: int, refs: list[Ref], scalars: dict[str, float | int | bool]
     ) -> list[tuple[int, ...]] | None:
