@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from polymux.client import Buffer, Client
 from polymux.core.dtype import DType
 from polymux.core.errors import PolymuxError
 from polymux.core.ids import DeviceId, StreamId
+from polymux.core.kernel_spec import KernelSpec
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.perfmodel.surface import TableSurface
 from polymux.serving.errors import ModelLoadError
@@ -132,8 +135,22 @@ class _Instances:
             return await run_together(lane, self._dtypes, requests, self._batched, deliver)
 
     def _open(self, stream: StreamId) -> Lane:
-        spec = self._model.spec
-        return KernelRunner(self._client, spec, stream=stream, sizes=self._sizes)
+        return _Instance(self._client, self._model.spec, stream, self._sizes)
+
+
+class _Instance(KernelRunner):
+    """A model that is loaded on a stream, which goes on with other models meanwhile."""
+
+    def __init__(self, client: Client, spec: KernelSpec, stream: StreamId, sizes: OutputSizes) -> None:
+        client.prepare(spec.name, stream)
+        super().__init__(client, spec, stream=stream, sizes=sizes)
+        self._let_go = partial(client.retire, spec.name, stream)
+
+    def close(self) -> None:
+        """Close the queue, and have the stream let go of the model."""
+        super().close()
+        with contextlib.suppress(PolymuxError):  # the model or the connection is gone already
+            self._let_go()
 
 
 class _Memory:
