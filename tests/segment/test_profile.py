@@ -290,7 +290,7 @@ def _runs(pid: int) -> bool:
         (["open.onnx", "--shape", "z=Nx3x4x4"], "the model has no such input; it has x"),
         (["open.onnx", "--shape", "x=Nx4x8x8"], "extent 1 cannot be 4 there; it is 3"),
         (["strings.onnx"], "type of input x = 'string': only models whose inputs are tensors of numbers"),
-        (["net.onnx", "folder2", "--shape", "x=Nx64"], "for one model at a time"),
+        (["net.onnx", "folder2", "--shape", "x=Nx64"], "say which one has the input"),
         (["net.onnx", "--confidence", "0.5"], "confidence 0.5: give one of"),
         (["net.onnx", "--batches", "0,1"], "batches (0, 1)"),
         (["net.onnx", "--device", "cpu:999"], "999"),

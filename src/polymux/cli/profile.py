@@ -88,7 +88,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=shape_option,
         default=[],
-        help="shape of an input, with N where the batch is: x=Nx3x224x224; may be repeated",
+        help="shape of an input, with N where the batch is: x=Nx3x224x224; of several models: MODEL:x=...; may be"
+        " repeated",
     )
     parser.add_argument(
         "--values",
@@ -96,7 +97,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=values_option,
         default=[],
-        help="values of an input (default: 0..1); may be repeated",
+        help="values of an input (default: 0..1), named as for --shape; may be repeated",
     )
 
     parser.add_argument(

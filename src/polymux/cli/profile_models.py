@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from polymux.core.errors import ConfigError
 from polymux.profiling.model import ModelSource
@@ -15,6 +17,7 @@ from polymux.profiling.samples import PREFIX, find_sample, write_sample
 Shapes = dict[str, tuple[int | str, ...]]
 Values = dict[str, tuple[float, float]]
 
+_Option = TypeVar("_Option")
 _EXTENT = re.compile(r"[1-9][0-9]*|N")
 
 
@@ -52,7 +55,7 @@ def find_models(
     given : sequence of str
         Files, folders, and samples as ``sample:NAME``.
     shapes, values : dict
-        Of the inputs of a single model.
+        Of inputs, by ``MODEL:INPUT``; ``INPUT`` alone does for a single model.
     name : str, optional
         Of a single model.
     folder : pathlib.Path
@@ -84,13 +87,35 @@ def find_models(
         else:
             path = Path(word)
             found.append(ModelSource(_name(path), path))
-    if (shapes or values or name) and len(found) + len(problems) != 1:
-        remedy = "--shape, --values and --name are for one model at a time"
-        raise ConfigError("command line", "models", str(len(found) + len(problems)), remedy)
-    if found and (shapes or values or name):
-        its = found[0]
-        found = [ModelSource(name or its.name, its.path, {**its.shapes, **shapes}, {**its.values, **values})]
-    return found, problems
+    if name is not None:
+        if len(found) + len(problems) != 1:
+            raise ConfigError("command line", "--name", name, "give it for one model at a time")
+        found = [replace(its, name=name) for its in found]
+    its_shapes, its_values = _by_model(found, shapes), _by_model(found, values)
+    return [
+        replace(
+            its, shapes={**its.shapes, **its_shapes[its.name]}, values={**its.values, **its_values[its.name]}
+        )
+        for its in found
+    ], problems
+
+
+def _by_model(found: Sequence[ModelSource], given: Mapping[str, _Option]) -> dict[str, dict[str, _Option]]:
+    """Give each model what is meant for its inputs: ``MODEL:INPUT``, or ``INPUT`` when there is only one."""
+    sorted_out: dict[str, dict[str, _Option]] = {its.name: {} for its in found}
+    for word, value in given.items():
+        model, colon, name = word.partition(":")
+        if colon and model in sorted_out:
+            sorted_out[model][name] = value
+        elif len(found) == 1:
+            sorted_out[found[0].name][word] = value
+        else:
+            names = ", ".join(sorted_out) or "none"
+            remedy = (
+                f"with several models say which one has the input, as MODEL:INPUT; the models are {names}"
+            )
+            raise ConfigError("command line", "input", word, remedy)
+    return sorted_out
 
 
 def _sample(name: str, folder: Path) -> ModelSource:

@@ -179,7 +179,10 @@ def _default_shape(source: str, name: str, declared: tuple[int | None, ...]) -> 
             shape.append(BATCH)
         elif extent is None:
             free = _text([known or "?" for known in declared])
-            remedy = f"the model leaves extents free; give them, such as --shape {name}={_example(declared)}"
+            remedy = (
+                f"the model leaves extents free; give them, such as --shape {name}={_example(declared)}, or in a model"
+                " repository as dims with max_batch_size"
+            )
             raise ConfigError(source, f"shape of {name}", free, remedy)
         else:
             shape.append(extent)

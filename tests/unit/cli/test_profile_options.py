@@ -65,6 +65,15 @@ def test_models_are_named_by_their_files_or_their_folders_in_a_repository(tmp_pa
     assert (renamed.name, renamed.shapes) == ("other", {"x": ("N", 3)})
     with pytest.raises(ConfigError, match="one model at a time"):
         find_models([str(tmp_path / "nets")], {}, {}, "other", tmp_path)
+    two, _ = find_models(
+        [str(tmp_path / "nets")], {"a:x:0": ("N", 3), "b:x:0": ("N", 4)}, {"b:y": (1, 2)}, None, tmp_path
+    )
+    assert [(its.shapes, its.values) for its in two] == [
+        ({"x:0": ("N", 3)}, {}),
+        ({"x:0": ("N", 4)}, {"y": (1, 2)}),
+    ]
+    with pytest.raises(ConfigError, match="say which one has the input, as MODEL:INPUT; the models are a, b"):
+        find_models([str(tmp_path / "nets")], {"x:0": ("N", 3)}, {}, None, tmp_path)
 
 
 def test_the_store_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
