@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from polymux.onnxgraph.file import import_onnx
 from polymux.onnxgraph.inputs import Arrays
-from polymux.onnxgraph.running import import_onnxruntime, plain_options, run_session, session_of
+from polymux.onnxgraph.packages import import_onnx, import_onnxruntime
+from polymux.onnxgraph.running import plain_options, run_session, session_of
 from polymux.perfmodel.operations import Node, Tensor
 
 _ITEM_NBYTES = {

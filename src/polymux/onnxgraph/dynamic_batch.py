@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.core.errors import InvalidRequest, PolymuxError
-from polymux.onnxgraph.file import import_onnx
 from polymux.onnxgraph.inputs import Arrays, ItemInput, batch_of, join
+from polymux.onnxgraph.packages import import_onnx
 from polymux.onnxgraph.running import run
 
 DIMENSION = "batch"

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from polymux.core.errors import ConfigError, DeviceUnavailable
+from polymux.core.errors import ConfigError
+from polymux.onnxgraph.packages import import_onnx
 
 MOST_NBYTES = 2**31 - 1
 """Largest file that the format can hold with its weights inside."""
-
-
-def import_onnx() -> Any:
-    """Import the package onnx, which only graphs need.
-
-    Raises
-    ------
-    DeviceUnavailable
-        If it is not installed, with the remedy.
-    """
-    try:
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"reading the graphs of models needs the package onnx ({error}); install it with"
-            " pip install 'polymux[profile]'"
-        ) from error
 
 
 def load_model(path: str | Path) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.core.errors import ConfigError
-from polymux.onnxgraph.file import import_onnx
+from polymux.onnxgraph.packages import import_onnx
 
 BATCH = "N"
 """How the batch is written in a shape: ``Nx3x224x224``."""

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from polymux.core.errors import DeviceUnavailable, InvalidRequest
+from polymux.core.errors import InvalidRequest
 from polymux.onnxgraph.inputs import Arrays
-
-
-def import_onnxruntime() -> Any:
-    """Import onnxruntime.
-
-    Raises
-    ------
-    DeviceUnavailable
-        If it is not installed, with the remedy.
-    """
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise DeviceUnavailable(
-            f"running a model needs onnxruntime ({error}); install it with pip install 'polymux[profile]'"
-        ) from error
+from polymux.onnxgraph.packages import import_onnxruntime
 
 
 def plain_options() -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from polymux.onnxgraph.file import import_onnx, save_model
+from polymux.onnxgraph.file import save_model
 from polymux.onnxgraph.inputs import item_inputs
 from polymux.onnxgraph.output_shapes import output_shapes
+from polymux.onnxgraph.packages import import_onnx
 from polymux.profiles import ProfileStore, Roof
 from polymux.profiling.options import ProfileOptions
 from polymux.profiling.repeats import repeat

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from polymux.core.errors import ConfigError
 from polymux.onnxgraph.dynamic_batch import with_dynamic_batch
-from polymux.onnxgraph.file import import_onnx, load_model, save_model
+from polymux.onnxgraph.file import load_model, save_model
 from polymux.onnxgraph.inputs import ItemInput, item_inputs
+from polymux.onnxgraph.packages import import_onnx
 
 PREFIX = "sample:"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from polymux.core.errors import ConfigError
+from polymux.core.errors import ConfigError, DeviceUnavailable
 from polymux.onnxgraph.dynamic_batch import NotBatchable, with_dynamic_batch
 from polymux.onnxgraph.file import load_model, save_model
 from polymux.onnxgraph.inputs import batch_of, item_inputs
@@ -189,3 +190,22 @@ def test_files_that_are_no_models_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can be written"):
         save_model(model([helper.make_node("Relu", ["x"], ["y"])]), bad / "below" / "m.onnx")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.onnx"]
+
+
+def test_a_missing_package_is_an_error_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])])
+    inputs = item_inputs("m", made)
+    for package, use in (
+        ("onnx", lambda: load_model(tmp_path)),
+        ("onnxruntime", lambda: freed_of(made, inputs)),
+    ):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(DeviceUnavailable, match=rf"package {package} .*pip install 'polymux\[profile\]'"):
+            use()
+        monkeypatch.undo()
+
+
+def freed_of(made: onnx.ModelProto, inputs: Any) -> None:
+    with_dynamic_batch(made, inputs)
