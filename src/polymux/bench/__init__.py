@@ -23,6 +23,7 @@ BENCHMARKS = {
     "elastic": "polymux.bench.elastic",
     "simulate": "polymux.bench.simulate",
     "dstack": "polymux.bench.dstack",
+    "policies": "polymux.bench.policies",
 }
 """Name of a benchmark -> its module."""
 

@@ -15,7 +15,7 @@ def default_store_path() -> Path:
     return Path(data) / "polymux" / "profiles.db"
 
 
-def add_store_option(parser: argparse.ArgumentParser) -> None:
+def add_store_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--store``."""
     parser.add_argument(
         "--store",

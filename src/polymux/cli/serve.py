@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import polymux
-from polymux.cli.profile_store import default_store_path
+from polymux.cli.profile_store import add_store_option, store_path
 from polymux.client import Client
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.policy.serving import registry
@@ -88,13 +88,7 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
             default=[],
             help=f"{what}; may be repeated, and wins for MODEL over its config.pbtxt",
         )
-    group.add_argument(
-        "--profiles",
-        metavar="FILE",
-        type=Path,
-        default=default_store_path(),
-        help="what polymux profile has measured (default: %(default)s)",
-    )
+    add_store_option(group)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     scheduling = None
     if args.policy is not None:
         registry.load(args.policy)  # a wrong name ends it here
-        scheduling = SchedulingOptions(args.policy, args.profiles, args.slo_ms, args.priority, args.weight)
+        scheduling = SchedulingOptions(args.policy, store_path(args), args.slo_ms, args.priority, args.weight)
     elif args.slo_ms or args.priority or args.weight:
         print("polymux serve: --slo-ms, --priority and --weight need --policy", file=sys.stderr)
         return 2

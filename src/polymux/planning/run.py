@@ -69,6 +69,11 @@ def _of_duration(scenario: Scenario, progress: Progress | None) -> Callable[[str
     return told
 
 
+def policy_outcome(policy: str, scenario: Scenario) -> ServingOutcome:
+    """Simulate a scenario under a policy that is given by its name; raises like `run_policy`."""
+    return simulate(registry.load(policy), scenario)
+
+
 def check_stalled(runs: Sequence[PolicyRun]) -> None:
     """Check that no policy left requests waiting for ever while nothing ran.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import cast
 
 from polymux.client import Buffer, Client
 from polymux.core.dtype import DType
-from polymux.core.errors import OutputTooSmall, PolymuxError
+from polymux.core.errors import OutputTooSmall, PolymuxError, TaskFailed
 from polymux.core.implementation import OnnxModel
 from polymux.core.kernel_spec import KernelSpec
 from polymux.serving.config_check import complete
@@ -22,6 +23,8 @@ from polymux.serving.runner import ModelRunner, TensorBuffer
 from polymux.serving.signature import ModelSignature
 
 __all__ = ["KernelRunner", "RegisteredModel", "register_model"]
+
+_log = logging.getLogger(__name__)
 
 _GROWTH = 4
 
@@ -109,6 +112,25 @@ class KernelRunner:
             self._queue = client.queue(spec.name, device=device, stream=stream, on_full="raise")
         except PolymuxError as error:
             raise ModelLoadError(str(error)) from error
+
+    def warm_up(self) -> None:
+        """Run the model once on zeros: the first run takes memory that later ones find.
+
+        Extents that are free are 1, which some models do not take: these have their first run later.
+        """
+        inputs: list[Buffer] = []
+        outputs: list[Buffer] = []
+        try:
+            for param in self._spec.inputs:
+                shape = tuple(1 if extent is None else extent for extent in param.shape or (1,))
+                inputs.append(self._queue.zeros(shape, param.dtypes[0].name_short))
+            nbytes = sum(buffer.nbytes for buffer in inputs)
+            outputs = self._outputs(self._sizes.shapes(tuple(b.shape for b in inputs), nbytes))
+            self._queue.submit(self._spec.name, inputs, outputs).wait()
+        except TaskFailed as error:
+            _log.debug("%s does not run on zeros: %s", self._spec.name, error)
+        finally:
+            _close([*inputs, *outputs])
 
     def check_room(self) -> None:
         """Let every request come: the ring of the queue is the bound."""

@@ -145,6 +145,7 @@ class _Instance(KernelRunner):
         client.prepare(spec.name, stream)
         super().__init__(client, spec, stream=stream, sizes=sizes)
         self._let_go = partial(client.retire, spec.name, stream)
+        self.warm_up()
 
     def close(self) -> None:
         """Close the queue, and have the stream let go of the model."""

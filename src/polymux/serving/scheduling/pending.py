@@ -22,6 +22,9 @@ class Pending:
     request: Request
     inputs: Tensors
     future: asyncio.Future[Tensors]
+    deadline_ns: int
+    """The client's; that of the request leaves time for the way back."""
+    settled_ns: int = 0
     timer: asyncio.TimerHandle | None = None
 
     def settle(self, outcome: Tensors | PolymuxError) -> None:

@@ -41,6 +41,7 @@ from polymux.serving.scheduling.lanes import Instances
 from polymux.serving.scheduling.machine import Machine
 from polymux.serving.scheduling.merging import Tensors
 from polymux.serving.scheduling.pending import Batch, Pending, close_all, refusal, retry_after
+from polymux.serving.scheduling.reply_time import ReplyTime
 from polymux.serving.scheduling.statistics import Statistics
 from polymux.serving.scheduling.wake import WakeUps
 
@@ -99,6 +100,7 @@ class Scheduler:
         self._wake_ups = WakeUps(clock, lambda: self._handle(ServingTick()))
         self._preparing: set[tuple[ModelName, DeviceId, int]] = set()
         self._pauses_s: dict[tuple[ModelName, DeviceId, int], float] = {}
+        self._reply = ReplyTime()
         self._requests_made = 0
         statistics.view = lambda: self._engine.view
         self._failing_since: int | None = None
@@ -184,9 +186,10 @@ class Scheduler:
         if self._closed is not None:
             raise self._closed
         self._requests_made += 1
-        request = Request(RequestId(self._requests_made), model, arrival_ns, deadline_ns, items)
+        due_ns = deadline_ns - min(self._reply.reserve_ns, max(0, deadline_ns - arrival_ns) // 4)
+        request = Request(RequestId(self._requests_made), model, arrival_ns, due_ns, items)
         loop = asyncio.get_running_loop()
-        pending = Pending(request, inputs, loop.create_future())
+        pending = Pending(request, inputs, loop.create_future(), deadline_ns)
         self._waiting[request.id] = pending
         if expires:
             delay_s = max(0.0, (deadline_ns - self._clock()) / 1e9)
@@ -199,6 +202,7 @@ class Scheduler:
         except asyncio.CancelledError:
             await self._abandon(pending)
             raise
+        self._reply.note(self._clock() - pending.settled_ns)
         return pending.future.result()
 
     def close(self, error: PolymuxError | None = None) -> None:
@@ -308,7 +312,9 @@ class Scheduler:
         )  # first: the next batch starts before the answers go out
         self.statistics.batch(dispatch, start_ns, now)
         for pending, outcome in zip(batch.pending, outcomes, strict=True):
-            self.statistics.answered(pending.request, now, isinstance(outcome, PolymuxError))
+            on_time = now <= pending.deadline_ns
+            self.statistics.answered(pending.request, now, on_time, isinstance(outcome, PolymuxError))
+            pending.settled_ns = now
             pending.settle(outcome)
 
     async def _prepare(self, decision: PrepareInstance) -> None:

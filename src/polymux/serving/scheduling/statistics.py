@@ -96,9 +96,9 @@ class Statistics(Collector):
         """Note that a request's own timeout passed while it waited."""
         self._requests.labels(model, "expired").inc()
 
-    def answered(self, request: Request, now: int, failed: bool) -> None:
+    def answered(self, request: Request, now: int, on_time: bool, failed: bool) -> None:
         """Note the end of a request that was in a batch."""
-        outcome = "failed" if failed else "on_time" if now <= request.deadline_ns else "late"
+        outcome = "failed" if failed else "on_time" if on_time else "late"
         self._requests.labels(request.model, outcome).inc()
         if not failed:
             self._latency.labels(request.model).observe((now - request.arrival_ns) * _NS)

@@ -1,0 +1,234 @@
+"""The benchmark ``polymux bench policies``."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polymux.bench.effort import Effort
+from polymux.bench.policies.live import FrontEnd, Outcome, closed_loop, open_loop
+from polymux.bench.policies.prediction import Calibration, Prediction, predict
+from polymux.bench.policies.workload import MODELS, Workload, make_workload
+from polymux.bench.report import Progress, Report, Row
+from polymux.profiling.options import ProfileOptions
+from polymux.profiling.private_server import PrivateServer
+
+POLICIES = ("unscheduled", "temporal", "gslice", "dstack", "spacetime")
+LOADS = (0.5, 0.8, 1.0, 1.2)
+CLIENTS = 16
+"""Of the closed loop that measures the capacity."""
+TARGETS = {1.0: 1.3, 1.2: 2.0}
+"""Goodput of spacetime over that of unscheduled, by load."""
+ON_TIME_TARGET = 0.999
+PREDICTION_TARGET = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured.
+
+    Attributes
+    ----------
+    models, policies, loads : tuple
+    seconds : float
+        Of each load.
+    capacity_requests : int
+        Of the closed loop.
+    profile : ProfileOptions
+    """
+
+    models: tuple[str, ...] = MODELS
+    policies: tuple[str, ...] = POLICIES
+    loads: tuple[float, ...] = LOADS
+    seconds: float = 30.0
+    capacity_requests: int = 600
+    profile: ProfileOptions = field(default_factory=lambda: ProfileOptions(batches=(1, 2, 4, 8), place_s=2.0))
+
+
+QUICK_SIZE = Size(
+    seconds=2.0,
+    capacity_requests=100,
+    profile=ProfileOptions(batches=(1, 2, 4, 8), min_repeats=8, max_repeats=8, place_s=0.3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the device can do at most for the mix, first come, first served, each request alone.
+
+    Attributes
+    ----------
+    per_s : float
+        Requests per second.
+    calibration : Calibration
+    """
+
+    per_s: float
+    calibration: Calibration
+
+
+def run(effort: Effort, progress: Progress) -> Report:
+    """Measure every policy at every load."""
+    return measure(QUICK_SIZE if effort.rounds <= 2 else Size(), progress)
+
+
+def measure(size: Size, progress: Progress) -> Report:
+    """Measure what a size says."""
+    with (
+        tempfile.TemporaryDirectory(prefix="polymux-bench-") as folder,
+        PrivateServer(["cpu,shares=nested"]) as server,
+    ):
+        with server.connect("measured") as client, server.connect("beside") as other:
+            workload = make_workload(Path(folder), (client, other), size.models, size.profile, progress)
+        capacity = _capacity(workload, server.socket, size, progress)
+        results: dict[str, dict[str, Any]] = {}
+        for policy in size.policies:
+            results[policy] = {}
+            for load in size.loads:
+                progress(f"{policy} at {load:g} of the capacity of {capacity.per_s:.0f} requests/s")
+                results[policy][f"{load:g}"] = _at(workload, server.socket, policy, load, size, capacity)
+    return Report(
+        "policies",
+        f"{len(size.models)} real models under deadlines, open loop; capacity {capacity.per_s:.1f} requests/s",
+        tuple(_rows(results)),
+        results,
+        _notes(workload, size, capacity),
+    )
+
+
+def _capacity(workload: Workload, socket: str, size: Size, progress: Progress) -> Capacity:
+    progress("capacity: requests of the mix, one after the other")
+    with FrontEnd(workload, socket, "unscheduled") as front:
+        closed_loop(front, workload, 3 * len(workload.models), 1, seed=1)
+        single = closed_loop(front, workload, 8 * len(workload.models), 1, seed=2)
+        alone_ns = _batch_means(front, workload)
+        before = _batch_sums(front, workload)
+        full = closed_loop(front, workload, size.capacity_requests, CLIENTS, seed=3)
+        after = _batch_sums(front, workload)
+    answered = full.latencies_ns >= 0
+    stretch = {}
+    for model in workload.models:
+        count = after[model.name][0] - before[model.name][0]
+        mean_ns = (after[model.name][1] - before[model.name][1]) / max(1, count) * 1e9
+        expected_ns = model.surface.latency_ns(workload.device.units, 1)
+        stretch[model.name] = max(1.0, mean_ns / expected_ns) if count else 1.0
+    ways = [
+        int(latency) - alone_ns[workload.models[owner].name]
+        for latency, owner in zip(single.latencies_ns.tolist(), single.models.tolist(), strict=True)
+        if latency >= 0
+    ]
+    reply_ns = max(0, int(np.median(ways)))
+    return Capacity(float(np.count_nonzero(answered)) / full.seconds, Calibration(stretch, reply_ns))
+
+
+def _batch_sums(front: FrontEnd, workload: Workload) -> dict[str, tuple[int, float]]:
+    """Count batches of each model, and sum up their seconds, as the front end tells them."""
+    found = {model.name: (0, 0.0) for model in workload.models}
+    for line in front.metrics().splitlines():
+        for name in found:
+            if line.startswith(f'polymux_serving_batch_seconds_sum{{model="{name}/1"}}'):
+                found[name] = (found[name][0], float(line.split()[-1]))
+            if line.startswith(f'polymux_serving_batch_seconds_count{{model="{name}/1"}}'):
+                found[name] = (int(float(line.split()[-1])), found[name][1])
+    return found
+
+
+def _batch_means(front: FrontEnd, workload: Workload) -> dict[str, int]:
+    sums = _batch_sums(front, workload)
+    return {name: round(seconds / max(1, count) * 1e9) for name, (count, seconds) in sums.items()}
+
+
+def _at(
+    workload: Workload, socket: str, policy: str, load: float, size: Size, capacity: Capacity
+) -> dict[str, Any]:
+    seed = 10
+    rate = load * capacity.per_s
+    with FrontEnd(workload, socket, policy) as front:
+        closed_loop(front, workload, 3 * len(workload.models), 1, seed=1)  # warm
+        outcome = open_loop(front, workload, rate, size.seconds, seed)
+    arrivals = workload.arrivals(rate, size.seconds, seed)
+    predicted = predict(workload, policy, arrivals, size.seconds, load, capacity.calibration)
+    return _result(workload, outcome, predicted)
+
+
+def _result(workload: Workload, outcome: Outcome, predicted: Prediction) -> dict[str, Any]:
+    slos = np.array([model.slo_ns for model in workload.models])
+    answered = outcome.latencies_ns >= 0
+    on_time = answered & (outcome.latencies_ns <= slos[outcome.models])
+    admitted = int(np.count_nonzero(~outcome.refused))
+    models = {}
+    for index, model in enumerate(workload.models):
+        own = outcome.models == index
+        latencies = outcome.latencies_ns[own & answered]
+        models[model.name] = {
+            "goodput": float(np.count_nonzero(on_time & own)) / outcome.seconds,
+            "offered": int(np.count_nonzero(own)),
+            "refused": int(np.count_nonzero(outcome.refused & own)),
+            "on_time": int(np.count_nonzero(on_time & own)),
+            "p99_ms": float(np.percentile(latencies, 99)) / 1e6 if len(latencies) else None,
+            "slo_ms": model.slo_ns / 1e6,
+        }
+    return {
+        "goodput": float(np.count_nonzero(on_time)) / outcome.seconds,
+        "admitted_on_time": float(np.count_nonzero(on_time)) / admitted if admitted else 1.0,
+        "predicted_goodput": predicted.goodput_per_s,
+        "predicted_admitted_on_time": predicted.admitted_on_time,
+        "offered": len(outcome.models) / outcome.seconds,
+        "refused": float(np.mean(outcome.refused)),
+        "failed": outcome.failed,
+        "generator_lag_ms": outcome.lag_ns / 1e6,
+        "models": models,
+    }
+
+
+def _rows(results: dict[str, dict[str, Any]]) -> list[Row]:
+    rows = []
+    baseline = results.get("unscheduled", {})
+    for policy, loads in results.items():
+        for load, result in loads.items():
+            base = baseline.get(load, {}).get("goodput") if policy != "unscheduled" else None
+            factor = TARGETS.get(float(load)) if policy == "spacetime" else None
+            met = None if factor is None or base is None else result["goodput"] >= factor * base
+            target = f">= {factor:g} x" if factor is not None and base is not None else ""
+            rows.append(
+                Row(f"{policy} at {load}", result["goodput"], "on time/s", base, "unscheduled", target, met)
+            )
+            if policy == "spacetime":
+                value = result["admitted_on_time"]
+                rows.append(
+                    Row(
+                        f"  admitted, {load}",
+                        100 * value,
+                        "% on time",
+                        None,
+                        "",
+                        ">= 99.9 %",
+                        value >= ON_TIME_TARGET,
+                    )
+                )
+            predicted = result["predicted_goodput"]
+            near = abs(predicted - result["goodput"]) <= PREDICTION_TARGET * max(result["goodput"], 1e-9)
+            rows.append(
+                Row("  predicted", predicted, "on time/s", result["goodput"], "measured", "within 10 %", near)
+            )
+    return rows
+
+
+def _notes(workload: Workload, size: Size, capacity: Capacity) -> tuple[str, ...]:
+    models = ", ".join(
+        f"{m.name} {m.part:.0%} (alone {m.surface.latency_ns(workload.device.units, 1) / 1e6:.1f} ms, slo"
+        f" {m.slo_ns / 1e6:.0f} ms)"
+        for m in workload.models
+    )
+    stretch = max(capacity.calibration.stretch.values(), default=1.0)
+    return (
+        f"requests, by model: {models}",
+        f"each policy has the same seeded Poisson arrivals, for {size.seconds:g} s; on time: as the client sees it",
+        "capacity: answers per second of a closed loop, first come, first served, each request alone on all cores",
+        f"predicted: simulated with the profiles of this run, batches up to {stretch:.2f} x longer than these (measured"
+        f" at capacity), {capacity.calibration.reply_ns / 1e6:.1f} ms for HTTP",
+    )

@@ -1,0 +1,196 @@
+"""The load: requests over HTTP at given times, whether or not earlier ones have been answered; a process of its own.
+
+``python -m polymux.bench.policies.generator`` reads a plan as JSON from its input and writes what came of each request
+to its output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import uvloop
+
+LEAD_S = 0.2
+"""From the start of the process's work to the first request."""
+UNANSWERED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send.
+
+    Attributes
+    ----------
+    host, port : str, int
+        The front end.
+    requests : tuple of str
+        For each model the request as it goes over the wire, in base64.
+    models : tuple of int
+        Whose request is sent when.
+    times_ns : tuple of int
+        Ascending, from 0; empty: closed loop, the next one when an earlier one is answered.
+    clients : int
+        Of a closed loop.
+    drain_s : float
+        How long to wait for answers after the last request.
+    """
+
+    host: str
+    port: int
+    requests: tuple[str, ...]
+    models: tuple[int, ...]
+    times_ns: tuple[int, ...] = ()
+    clients: int = 0
+    drain_s: float = 2.0
+
+    def to_json(self) -> str:
+        """Write it down for the process."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(slots=True)
+class Sent:
+    """What came of the requests, in their order.
+
+    Attributes
+    ----------
+    status : list of int
+        Of HTTP; 0: no answer within the time.
+    sent_ns, done_ns : list of int
+        From the beginning; the time a request was due (open loop) or sent, and that of its whole answer.
+    cpu_s : float
+        Processor time of the generator.
+    lag_ns : int
+        Longest time that a request was sent after it was due.
+    """
+
+    status: list[int]
+    sent_ns: list[int]
+    done_ns: list[int]
+    cpu_s: float = 0.0
+    lag_ns: int = 0
+
+
+class _Connection(asyncio.Protocol):
+    """A connection that is kept; one request at a time."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._answer: asyncio.Future[int] | None = None
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0 or self._answer is None:
+            return
+        head = bytes(self._buffer[:end]).lower()
+        at = head.find(b"content-length:")
+        length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        if len(self._buffer) >= end + 4 + length:
+            del self._buffer[: end + 4 + length]
+            self._finish(int(head[9:12]))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.transport = None
+        self._finish(UNANSWERED)
+
+    def _finish(self, status: int) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.done():
+            answer.set_result(status)
+
+    async def ask(self, request: bytes) -> int:
+        if self.transport is None:
+            return UNANSWERED
+        self._answer = asyncio.get_running_loop().create_future()
+        self.transport.write(request)
+        return await self._answer
+
+
+class _Generator:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._bodies = [base64.b64decode(request) for request in plan.requests]
+        self._idle: deque[_Connection] = deque()
+        count = len(plan.models)
+        self.sent = Sent([UNANSWERED] * count, [0] * count, [0] * count)
+        self._start_ns = 0
+
+    async def run(self) -> None:
+        for connection in [await self._connect() for _ in range(max(16, self._plan.clients))]:
+            self._idle.append(connection)
+        gc.freeze()
+        self._start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
+        if self._plan.times_ns:
+            await self._open_loop()
+        else:
+            await self._closed_loop()
+
+    async def _open_loop(self) -> None:
+        tasks = []
+        for index, due_ns in enumerate(self._plan.times_ns):
+            wait_s = (self._start_ns + due_ns - time.monotonic_ns()) / 1e9
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            self.sent.sent_ns[index] = due_ns
+            self.sent.lag_ns = max(self.sent.lag_ns, time.monotonic_ns() - self._start_ns - due_ns)
+            tasks.append(asyncio.create_task(self._send(index)))
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._plan.drain_s)
+            for task in late:
+                task.cancel()
+
+    async def _closed_loop(self) -> None:
+        indices = iter(range(len(self._plan.models)))
+
+        async def client() -> None:
+            for index in indices:
+                self.sent.sent_ns[index] = time.monotonic_ns() - self._start_ns
+                await self._send(index)
+
+        await asyncio.gather(*(client() for _ in range(self._plan.clients)))
+
+    async def _send(self, index: int) -> None:
+        connection = self._idle.popleft() if self._idle else await self._connect()
+        status = await connection.ask(self._bodies[self._plan.models[index]])
+        self.sent.status[index] = status
+        self.sent.done_ns[index] = time.monotonic_ns() - self._start_ns
+        if connection.transport is not None:
+            self._idle.append(connection)
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(_Connection, self._plan.host, self._plan.port)
+        return connection
+
+
+def read_plan(text: str) -> Plan:
+    """Read what `Plan.to_json` has written."""
+    fields: dict[str, Any] = json.loads(text)
+    lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
+    return Plan(**(fields | lists))
+
+
+def main() -> None:
+    """Carry out the plan on the standard input."""
+    generator = _Generator(read_plan(sys.stdin.read()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(generator.run())
+    generator.sent.cpu_s = time.process_time()
+    print(json.dumps(asdict(generator.sent)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Runs a front end under a policy, and a load against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polymux.bench.policies.generator import UNANSWERED, Plan, Sent
+from polymux.bench.policies.workload import Workload
+from polymux.core.errors import PolymuxError
+
+START_TIMEOUT_S = 120.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class FrontEnd:
+    """``polymux serve`` in a process of its own as long as the ``with`` block lasts.
+
+    Parameters
+    ----------
+    workload : Workload
+    socket : str
+        Of the server.
+    policy : str
+
+    Raises
+    ------
+    PolymuxError
+        On entering, if it does not get ready, with what it said.
+    """
+
+    def __init__(self, workload: Workload, socket: str, policy: str) -> None:
+        self._words = [
+            sys.executable, "-m", "polymux.cli", "serve", str(workload.repository), "--port", "0", "--socket", socket,
+            "--store", str(workload.store), "--policy", policy,
+        ]  # fmt: skip
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="polymux-bench-")
+        self._log = Path(self._folder.name) / "log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                self._words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        try:
+            assert self._process.stdout is not None
+            first = self._process.stdout.readline()
+            if "http://" not in first:
+                raise self._failed()
+            self.port = int(first.partition("http://")[2].split()[0].rpartition(":")[2])
+            self._wait_until_ready()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+    @property
+    def log(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text()
+
+    def metrics(self) -> str:
+        """Return its metrics as text."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v2/health/ready", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.05)
+            if "is not served" in self.log:  # a model could not be loaded: it never gets ready
+                break
+        raise self._failed()
+
+    def _failed(self) -> PolymuxError:
+        return PolymuxError(f"the benchmark's front end did not get ready: {self.log[-2000:].strip()}")
+
+    def _stop(self) -> None:
+        self._process.terminate()  # a backlog is given up: its second signal does not wait
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a load.
+
+    Attributes
+    ----------
+    models : array of int
+        Whose each request was.
+    latencies_ns : array of int
+        From when it was due to its answer; -1: none came.
+    refused : array of bool
+    seconds : float
+        Length of the load.
+    cpu_s : float
+        Processor time of front end and generator.
+    lag_ns : int
+        Longest time that a request was sent late.
+    failed : int
+        Answers that were neither 200 nor a refusal.
+    """
+
+    models: NDArray[np.int64]
+    latencies_ns: NDArray[np.int64]
+    refused: NDArray[np.bool_]
+    seconds: float
+    cpu_s: float
+    lag_ns: int
+    failed: int
+
+
+def send(front: FrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
+    """Carry out a plan; `seconds` is its length, by default that until the last answer."""
+    before_s = front.cpu_s
+    done = subprocess.run(
+        [sys.executable, "-m", "polymux.bench.policies.generator"],
+        input=plan.to_json(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PolymuxError(f"the load generator failed: {done.stderr[-2000:].strip()}")
+    sent = Sent(**json.loads(done.stdout))
+    status, due, end = (np.array(values, np.int64) for values in (sent.status, sent.sent_ns, sent.done_ns))
+    answered = status == 200
+    return Outcome(
+        np.array(plan.models, np.int64),
+        np.where(answered, end - due, -1),
+        status == 503,
+        seconds or float(end[answered].max(initial=1)) / 1e9,
+        front.cpu_s - before_s + sent.cpu_s,
+        sent.lag_ns,
+        int(np.count_nonzero(~answered & (status != 503) & (status != UNANSWERED))),
+    )
+
+
+def open_loop(front: FrontEnd, workload: Workload, rate_per_s: float, seconds: float, seed: int) -> Outcome:
+    """Send the load of a rate and seed."""
+    times, models = workload.arrivals(rate_per_s, seconds, seed)
+    drain_s = 2 * max(model.slo_ns for model in workload.models) / 1e9
+    plan = Plan(
+        "127.0.0.1",
+        front.port,
+        tuple(model.request for model in workload.models),
+        tuple(models.tolist()),
+        tuple(times.tolist()),
+        drain_s=drain_s,
+    )
+    return send(front, plan, seconds)
+
+
+def closed_loop(front: FrontEnd, workload: Workload, count: int, clients: int, seed: int) -> Outcome:
+    """Send so many requests, always as many at a time as there are clients."""
+    requests = tuple(model.request for model in workload.models)
+    models = tuple(workload.mix(count, seed).tolist())
+    return send(front, Plan("127.0.0.1", front.port, requests, models, clients=clients))
