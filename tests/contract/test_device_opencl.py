@@ -31,7 +31,7 @@ from polymux.core.opencl_range import OpenCLRange
 from polymux.core.status import TaskStatus
 from polymux.core.task_view import Access
 from polymux.device.opencl import OpenCLDevice
-from polymux.device.protocol import LaunchError, Operand
+from polymux.device.protocol import BuildsAhead, LaunchError, Operand
 from polymux.device.registry import discover
 from tests.contract.device_rig import Rig
 
@@ -324,3 +324,15 @@ print("copied")
     if "assert len(listed) >= 2" in run.stderr:
         pytest.skip("this PoCL shows one device only")
     assert run.stdout.strip() == "copied", run.stderr
+
+
+def test_a_source_is_built_before_its_first_task_where_its_options_are_known(rig: Rig) -> None:
+    broken = OpenCLSource("__kernel void fill(", OpenCLRange("fill", (64,)))
+    prepared = rig.stream.prepare(SPEC, broken)
+    assert isinstance(prepared, BuildsAhead)
+    with pytest.raises(LaunchError, match="does not compile"):
+        prepared.build()
+    depends = OpenCLSource("__kernel void fill(", lambda *_: None)
+    prepared = rig.stream.prepare(SPEC, depends)
+    assert isinstance(prepared, BuildsAhead)
+    prepared.build()  # its options are those of its tasks

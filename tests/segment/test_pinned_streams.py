@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import polymux
 from polymux.client import Client
-from polymux.core.errors import InvalidRequest
+from polymux.core.errors import DeviceUnavailable, InvalidRequest
 from polymux.core.implementation import PythonFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec
 from polymux.device.cores import allowed_cores
+from polymux.device.registry import discover, known_apis
 from tests.segment.server_process import ServerProcess
 
 CORES = allowed_cores()
@@ -110,3 +113,57 @@ def test_a_kernel_of_the_application_runs_on_the_cores_of_the_pinned_stream(clie
         cores = queue.zeros(max(CORES) + 1, "i4")
         queue.submit(spec.name, [], [cores]).wait(30)
         assert [CORES[unit] for unit in last["units"]] == list(np.flatnonzero(cores.numpy()))
+
+
+def test_parts_of_simulated_and_opencl_devices_nest_in_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "quick.toml").write_text('memory_nbytes = "16MiB"\nunits = 4\n')
+    devices = [f"simulated={tmp_path / 'quick.toml'},shares=nested"]
+    if "opencl" in known_apis() and discover_quietly("opencl"):
+        devices.append("opencl,shares=nested")
+    words = [word for device in devices for word in ("--device", device)]
+    with ServerProcess(tmp_path, *words) as server, server.connect() as client:
+        for device in client.status()["devices"]:
+            units = [tuple(stream["units"]) for stream in device["streams"]]
+            assert len(units) == 2 * device["units"] - 1
+            for stream in device["streams"]:
+                with client.queue(stream=stream["id"]) as queue:
+                    x, y = queue.array(np.arange(64, dtype="f4")), queue.zeros(64, "f4")
+                    queue.submit("saxpy", [x, x], [y], a=2.0).wait(60)
+                    assert y.numpy()[63] == 3 * 63
+
+
+def discover_quietly(request: str) -> bool:
+    try:
+        return bool(discover([request])[0])
+    except DeviceUnavailable:
+        return False
+
+
+class QueueOptions(ctypes.Structure):
+    """`polymux_queue_options` of polymux.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
+        ("priority", ctypes.c_int32),
+        ("capacity", ctypes.c_uint32),
+        ("on_full", ctypes.c_int32),
+        ("memory_nbytes", ctypes.c_uint64),
+    )
+
+
+def test_a_c_program_pins_a_queue_to_a_stream(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLYMUX_SOCKET", client.status()["server"]["socket"])
+    library = ctypes.CDLL(str(Path(polymux.__file__).parent / "lib" / "libpolymux.so"))
+    library.polymux_last_error.restype = ctypes.c_char_p
+    library.polymux_close.argtypes = [ctypes.c_void_p]
+    peer, queue = ctypes.c_void_p(), ctypes.c_void_p()
+    assert library.polymux_connect(None, ctypes.byref(peer)) == 0
+    options = QueueOptions(name=b"from C", device=b"cpu:0/0")
+    assert library.polymux_queue_open(peer, ctypes.byref(options), ctypes.byref(queue)) == 0
+    (seen,) = [each for each in client.status()["queues"] if each["name"] == "from C"]
+    assert (seen["pinned"], seen["stream"]) == ("cpu:0/0", "cpu:0/0")
+    wrong = QueueOptions(device=b"cpu:0/77")
+    assert library.polymux_queue_open(peer, ctypes.byref(wrong), ctypes.byref(queue)) != 0
+    assert b"stream 'cpu:0/77' does not exist" in library.polymux_last_error()
+    library.polymux_close(peer)

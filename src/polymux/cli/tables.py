@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from polymux.cli.text import count, duration, percent, shorten, size, table
+from polymux.device.cores import format_cores
 
 State = dict[str, Any]
 
@@ -57,8 +58,21 @@ def streams_table(state: State, before: State | None = None) -> Table:
         for stream in device["streams"]:
             busy, rate = _stream_rates(state, stream, before, earlier)
             queues = ", ".join(stream["queues"]) or "-"
-            made.add_row(stream["id"], str(len(stream["units"])), queues, busy, count(stream["tasks"]), rate)
+            made.add_row(
+                stream["id"],
+                _units(stream["units"], device["units"]),
+                queues,
+                busy,
+                count(stream["tasks"]),
+                rate,
+            )
     return made
+
+
+def _units(units: list[int], all_units: int) -> str:
+    """Say how many units a stream has, and which if these are a part of the device."""
+    text = str(len(units))
+    return text if len(units) == all_units else f"{text} ({format_cores(units)})"
 
 
 def sessions_table(state: State) -> Table:

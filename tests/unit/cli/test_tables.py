@@ -144,6 +144,12 @@ def test_one_look_shows_totals() -> None:
     assert "50%" in shown(streams_table(STATE))
 
 
+def test_a_stream_of_a_part_says_which_units_it_has() -> None:
+    assert "3 (1-3)" in shown(streams_table(STATE))
+    whole = {**STATE, "devices": [{**STATE["devices"][0], "units": 3}]}
+    assert "(1-3)" not in shown(streams_table(whole))
+
+
 def test_two_looks_show_rates() -> None:
     streams, queues = shown(streams_table(later(), STATE)), shown(queues_table(later(), STATE))
     assert "250" in streams
