@@ -1,8 +1,8 @@
 """Frees the batch of a model whose file fixes it at 1, and proves that items then do not mix.
 
-The first extent of every input gets a name, and constant targets of Reshape that say 1 for it are made to follow. That
-is all that convolutional and most other exported models need. Whether it was right is not argued but tried: items run
-alone in the model as it was have to give what they give together in the rewritten one.
+The first extent of every input gets a name, and what the graph says about it elsewhere is made to follow
+(`batch_rules`). Whether it was right is not argued but tried: items run alone in the model as it was have to give what
+they give together in the rewritten one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.onnxgraph.batch_rules import DIMENSION, let_follow, ranks_of
 from polymux.onnxgraph.inputs import Arrays, ItemInput, batch_of, join
-from polymux.onnxgraph.packages import import_onnx
 from polymux.onnxgraph.running import run
 
-DIMENSION = "batch"
 _ITEMS = 3
 _TOLERANCE = 5e-3
 """Largest difference between alone and together, relative to the largest value of the output."""
@@ -62,14 +61,14 @@ def with_dynamic_batch(model: Any, inputs: Sequence[ItemInput]) -> Any:
         kept = [tensor for tensor in graph.input if tensor.name not in weights]
         del graph.input[:]
         graph.input.extend(kept)
-    axes = {item.name: item.axis for item in inputs if item.is_fixed}
+    axes = {item.name: item.axis for item in inputs if item.is_fixed and item.axis is not None}
     for tensor in graph.input:
         if (axis := axes.get(tensor.name)) is not None:
             _name_extent(tensor, axis)
     for tensor in graph.output:
         _forget_extents(tensor)
     del graph.value_info[:]
-    _free_reshapes(graph, set(axes))
+    let_follow(made, axes, ranks_of(model))
     prove(model, made, inputs)
     return made
 
@@ -142,34 +141,3 @@ def _forget_extents(tensor: Any) -> None:
             extent.Clear()
             if at == 0:
                 extent.dim_param = DIMENSION
-
-
-def _free_reshapes(graph: Any, sources: set[str]) -> None:
-    """Let Reshape keep the batch where its constant target says 1; only where the data come from an input."""
-    onnx = import_onnx()
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
-    depending = set(sources)
-    for node in graph.node:
-        if not depending.intersection(node.input):
-            continue
-        depending.update(node.output)
-        if node.op_type != "Reshape" or node.input[0] not in depending:
-            continue
-        attribute = next((found for found in node.attribute if found.name == "shape"), None)
-        if attribute is not None:
-            attribute.ints[:] = _following(list(attribute.ints))
-        elif node.input[1] in constants:
-            target = [int(extent) for extent in onnx.numpy_helper.to_array(constants[node.input[1]])]
-            if (wanted := _following(target)) != target:
-                name = f"{node.output[0]}/{DIMENSION}_shape"
-                graph.initializer.append(onnx.numpy_helper.from_array(np.array(wanted, np.int64), name))
-                node.input[1] = name
-
-
-def _following(target: list[int]) -> list[int]:
-    if not target or target[0] != 1:
-        return target
-    return [0 if -1 in target else -1, *target[1:]]

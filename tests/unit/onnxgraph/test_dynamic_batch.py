@@ -91,6 +91,35 @@ FREE = {
         [constant("t", [1, 24], np.int64), constant("w", RNG.random(24))],
         (1, 24),
     ),
+    "a class token": (
+        [helper.make_node("Concat", ["token", "x"], ["y"], axis=1)],
+        [constant("token", RNG.random((1, 1, 6)))],
+        (1, 5, 6),
+    ),
+    "a class token that is computed, twice": (
+        [
+            helper.make_node("Mul", ["token", "token"], ["square"]),
+            helper.make_node("Concat", ["x", "square"], ["z"], axis=-2),
+            helper.make_node("Concat", ["square", "z"], ["y"], axis=1),
+        ],
+        [constant("token", RNG.random((1, 1, 6)))],
+        (1, 6, 6),
+    ),
+    "a recurrent layer with initial states": (
+        [
+            helper.make_node("Transpose", ["x"], ["sequence"], perm=[1, 0, 2]),
+            helper.make_node("LSTM", ["sequence", "w", "r", "", "", "h", "c"], ["", "last"], hidden_size=3),
+            helper.make_node("Squeeze", ["last", "zero"], ["y"]),
+        ],
+        [
+            constant("w", RNG.random((1, 12, 6))),
+            constant("r", RNG.random((1, 12, 3))),
+            constant("h", RNG.random((1, 1, 3))),
+            constant("c", RNG.random((1, 1, 3))),
+            constant("zero", [0], np.int64),
+        ],
+        (1, 3),
+    ),
     "a sum over all but the batch": (
         [helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=1)],
         [],
