@@ -12,7 +12,8 @@ _QUIET, _BUSY = 0.15, 0.45
 """Parts of the devices that are demanded: up to the first, batches start as soon as possible; from the second on, as
 late as they may."""
 _PACKED = 0.9
-_PACKED_LEAST, _PACKED_MOST = 0.78, 0.97
+_PACKED_LEAST, _PACKED_MOST, _PACKED_ALL = 0.78, 0.97, 1.1
+"""Bounds of what can be reserved; the last one where all models want more than they get."""
 _PACKED_LESS, _PACKED_MORE = 0.015, 0.004
 _REFUSED = 0.02
 """Models that should get all they demand may have this part refused before less is reserved for the others."""
@@ -76,8 +77,9 @@ class Budget:
             lane.seen_items = lane.refused_items = 0
         if refused > _REFUSED * arrived:
             self.packed = max(_PACKED_LEAST, self.packed - _PACKED_LESS)
-        elif arrived and self.load > self.packed:
-            self.packed = min(_PACKED_MOST, self.packed + _PACKED_MORE)
+        elif self.load > self.packed:
+            most = _PACKED_MOST if arrived else _PACKED_ALL
+            self.packed = min(max(most, self.packed - _PACKED_LESS), self.packed + _PACKED_MORE)
 
     @staticmethod
     def _keep_room(lanes: dict[ModelName, Lane], given: dict[ModelName, float], capacity: int) -> None:

@@ -56,7 +56,7 @@ class Pace:
         self._at = now
 
     def overrun(self, units: int, ratio: float, now: int) -> bool:
-        """Note that a batch runs that has taken `ratio` times what the surface says so far; say whether that is news."""
+        """Note that a batch runs that has taken `ratio` times what the surface says so far; say if it is news."""
         if ratio < _OUTLIER * self.factor(units):
             return False
         self._means = {share: max(mean, ratio) for share, mean in self._means.items()}
