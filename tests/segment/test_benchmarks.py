@@ -44,6 +44,16 @@ KEYS = {
         "times_faster",
     },
     "dstack": {"figure", "paper", "expected", "computed", "unit", "policy", "target", "met"},
+    "decide": {
+        "policy",
+        "models",
+        "request_us",
+        "batch_us",
+        "admit_us",
+        "admit_p99_us",
+        "decide_us",
+        "decide_p99_us",
+    },
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {

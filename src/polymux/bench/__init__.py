@@ -21,6 +21,7 @@ BENCHMARKS = {
     "training": "polymux.bench.training",
     "apps": "polymux.bench.apps",
     "elastic": "polymux.bench.elastic",
+    "decide": "polymux.bench.decide",
     "simulate": "polymux.bench.simulate",
     "dstack": "polymux.bench.dstack",
     "policies": "polymux.bench.policies",

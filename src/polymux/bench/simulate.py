@@ -47,8 +47,8 @@ def run(effort: Effort, progress: Progress) -> Report:
         tuple(_row(result) for result in results),
         results,
         (
-            f"{seconds:g} simulated seconds, Poisson arrivals of {2 * sum(model[2] for model in MODELS):,.0f} a second in"
-            f" all; the best of {effort.rounds} rounds",
+            f"{seconds:g} simulated seconds, Poisson arrivals of {2 * sum(model[2] for model in MODELS):,.0f} a second"
+            f" in all; the best of {effort.rounds} rounds",
             "baseline: a heap in Python, one push and pop for each request and each batch",
             "policy_part: the part of the time that is spent in the policy itself, from a round of its own",
         ),

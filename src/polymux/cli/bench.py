@@ -31,6 +31,7 @@ _EXAMPLE = """\
   simulate    simulated requests in a second of wall time, under every policy for requests
   dstack      the figures of D-STACK, and spacetime on the same workloads; all simulated
   policies    real models under deadlines: every policy at 0.5 to 1.2 of the capacity, and the simulator's prediction
+  decide      what deciding about requests costs with 10, 100 and 1,000 models, every policy
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.

@@ -16,6 +16,8 @@ _JITTER = 0.12
 """Part of an SLO that is not planned for collecting and running a batch, because units are not free at once."""
 _SAME_RATE, _SAME_PACE = 0.05, 0.03
 """Relative changes that are too small to work the points out anew."""
+_SELDOM = 0.8
+"""Items that are expected within an SLO: with fewer, batches have one item whatever the rate is."""
 _POINTS = 6
 """Shares that are considered for a batch, the cheapest."""
 
@@ -138,16 +140,21 @@ class Lane:
             return False
         return self.pace.overrun(units, passed_ns / self.surface(kind).latency_ns(units, items), now)
 
-    def tune(self, ready: Mapping[DeviceId, tuple[Board, Collection[int]]]) -> bool:
-        """Work out which batches are worth forming, if rate or pace have changed; say whether it was done."""
+    @property
+    def is_stale(self) -> bool:
+        """Whether rate or pace have changed so much that the points are to be worked out anew."""
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         old_rate, old_pace, old_spread = self._tuned
-        if (
-            abs(rate - old_rate) <= _SAME_RATE * old_rate
-            and abs(pace - old_pace) <= _SAME_PACE * old_pace
-            and abs(spread - old_spread) <= max(0.01, 0.2 * old_spread)
-        ):
-            return False
+        seldom = 0 < max(rate, old_rate) * self.model.slo_ns < _SELDOM
+        return (
+            abs(pace - old_pace) > _SAME_PACE * old_pace
+            or abs(spread - old_spread) > max(0.01, 0.2 * old_spread)
+            or (abs(rate - old_rate) > _SAME_RATE * old_rate and not seldom)
+        )
+
+    def tune(self, ready: Mapping[DeviceId, tuple[Board, Collection[int]]]) -> None:
+        """Work out which batches are worth forming on which shares."""
+        rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         self._tuned = (max(rate, 1e-18), pace, spread)
         self.points = {}
         for device_id, (board, shares) in ready.items():
@@ -158,7 +165,6 @@ class Lane:
         firsts = [points[0] for points in self.points.values()]
         self.best = min(firsts, key=lambda point: point.cost_ns, default=None)
         self.closed_version = -1
-        return True
 
     def smaller(self, points: list[Point], part: float, items: int, device: ServingDevice) -> list[Point]:
         """The same shares with a part of the batch, but at least `items`; the cheapest first."""

@@ -34,6 +34,8 @@ from polymux.policy.serving.spacetime.slot import Board, Running
 _NEVER = 1 << 62
 _TUNE_FIRST_NS, _TUNE_NS, _TUNE_NS_PER_MODEL = 4_000_000, 50_000_000, 500_000
 """Rates are measured and devices divided anew so often; sooner in the beginning."""
+_FORGOTTEN = 1e-6
+"""Items expected within an SLO, below which none are."""
 _RATE_NS = 150_000_000
 """Time constant of measured rates."""
 
@@ -246,7 +248,6 @@ class SpaceTime:
         elif board.spec.id in self._plan.boards:  # the search has measured it
             lane.stale()
             self._tune(lane, view)
-            self._instances.wish(lane, view, self._plan.boards)
             self._instances.retire(lane, view, board)
 
     def _change_model(self, view: ServingView, name: ModelName, now: int) -> None:
@@ -264,7 +265,6 @@ class SpaceTime:
         else:
             lane.update(state.model)
         self._tune(lane, view)
-        self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         for slot in list(lane.slots):
             if slot.units not in state.ready.get(slot.board.spec.id, ()):
@@ -280,7 +280,6 @@ class SpaceTime:
             lane.stale()
             lane.slots = [slot for slot in lane.slots if slot.board is not board]
             self._tune(lane, view)
-            self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         for name, lane in plan.lanes.items():
             settle(plan, lane, view.models[name].waiting_items, now)
@@ -288,10 +287,13 @@ class SpaceTime:
     # ---- rates and points ----
 
     def _tune(self, lane: Lane, view: ServingView) -> None:
+        if not lane.is_stale:
+            return
         state = view.models[lane.model.name]
         boards = self._plan.boards
         places = [boards[device_id] for device_id in state.ready if device_id in boards]
         lane.tune({board.spec.id: (board, self._instances.usable(lane, state, board)) for board in places})
+        self._instances.wish(lane, view, boards)
 
     def _tune_all(self, view: ServingView, now: int) -> None:
         plan = self._plan
@@ -305,12 +307,15 @@ class SpaceTime:
         passed = now - self._tuned_at
         gain = max(1 - exp(-passed / _RATE_NS), passed / (now - self._began_at))
         for lane in lanes:
+            if not lane.arrived_items and not lane.rate_per_ns:
+                continue
             lane.rate_per_ns += gain * (lane.arrived_items / passed - lane.rate_per_ns)
             lane.arrived_items = 0
+            if lane.rate_per_ns * lane.model.slo_ns < _FORGOTTEN:
+                lane.rate_per_ns = 0.0
             if lane.pace.fade(now):
                 lane.stale()
             self._tune(lane, view)
-            self._instances.wish(lane, view, plan.boards)
         plan.weigh()
         plan.version += 1
         self._tuned_at = now
