@@ -213,3 +213,27 @@ def test_a_clock_that_goes_back_loses_nothing(policy: str) -> None:
     driver.now = 600 * MS
     driver.settle()
     assert len(driver.answered | driver.refused) == 40
+
+
+@pytest.mark.parametrize("policy", names())
+def test_what_waits_when_a_device_is_lost_runs_when_it_is_back(policy: str) -> None:
+    driver = _busy(policy)
+    for name in MODELS:
+        driver.arrive(ModelName(name), 20, 10_000 * MS)
+    assert driver.running
+    driver.lose_device(DeviceId("gpu:0"))
+    driver.pass_time(100 * MS)
+    driver.add_device(DEVICES["gpu:0"])
+    for name in MODELS:
+        driver.make_ready(ModelName(name), DeviceId("gpu:0"), 100)
+    driver.settle()
+    assert len(driver.answered | driver.refused) == 80
+
+
+@pytest.mark.parametrize("items", [8, 20])
+@pytest.mark.parametrize("policy", [name for name in names() if name != "spacetime"])  # which refuses it
+def test_a_request_as_large_as_a_batch_or_larger_is_answered(policy: str, items: int) -> None:
+    driver = _busy(policy)
+    (request,) = driver.arrive(ModelName("m1"), 1, 1000 * MS, items=items)
+    driver.settle()
+    assert request.id in driver.answered

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.operating_point import SECOND_NS, Candidate, Point, expected_end_ns, run_time_ns
+from polymux.policy.serving.settled import NEVER_NS
 from polymux.policy.serving.timeline import Timeline
 
 _MOST_WINDOWS = 16
@@ -75,14 +76,23 @@ class DeadlineJobs:
         """When the plan says that something starts, or a job can no longer be done and makes way; far off for none."""
         times = [job.start_ns for job in self._jobs if job.start_ns > now]
         times += [job.due_ns - job.run_ns + 1 for job in self._jobs if job.due_ns - job.run_ns >= now]
-        return min(times, default=1 << 62)
+        return min(times, default=NEVER_NS)
 
     def plan(self, view: ServingView, device: DeviceState, now: int) -> Plan:
-        """Plan the jobs that can still be done; the others are dropped."""
+        """Plan the jobs that can still be done; the others are dropped.
+
+        Those whose window begins after twice the longest run are left for later: what starts now is over by then, and
+        what it delays too.
+        """
         self._jobs = [
             job for job in self._jobs if job.due_ns - job.run_ns >= now and job.model in view.models
         ]
-        jobs = [job for job in self._jobs if may_have_requests(view.models[job.model], job, now)]
+        until_ns = now + 2 * max((job.run_ns for job in self._jobs), default=0)
+        jobs = [
+            job
+            for job in self._jobs
+            if job.release_ns < until_ns and may_have_requests(view.models[job.model], job, now)
+        ]
         timeline = Timeline(device.spec.units, now)
         last: dict[ModelName, int] = {}
         for batch in device.running.values():

@@ -20,6 +20,7 @@ from polymux.core.serving.model import ModelName, Request
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.deadline_jobs import DeadlineJobs, Plan
 from polymux.policy.serving.operating_point import Candidate, OperatingPoints
+from polymux.policy.serving.settled import Settled
 
 SESSIONS = 10
 """How many past sessions count for who had least device time."""
@@ -30,7 +31,6 @@ STARVED = 2
 DEADLINES = "deadlines"
 _MOST_PLANS = 8
 """Candidates for which the deadline jobs are planned anew in one decision."""
-_NEVER_NS = 1 << 62
 
 
 class DStack:
@@ -63,8 +63,7 @@ class DStack:
         self._session_end_ns = 0
         self._past: deque[tuple[int, dict[ModelName, int]]] = deque(maxlen=SESSIONS)
         self._started_ns: dict[ModelName, int] = {}
-        self._seen: set[ModelName] = set()
-        self._wake_ns = 0
+        self._settled = Settled()
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -79,10 +78,9 @@ class DStack:
 
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what the two passes choose."""
-        if isinstance(event, RequestsArrived):
-            if now < self._wake_ns and self._seen.issuperset({request.model for request in event.requests}):
-                return []
-        elif not isinstance(event, BatchEnded | ServingTick | RequestCancelled):
+        if self._settled.covers(event, now):
+            return []
+        if not isinstance(event, RequestsArrived | BatchEnded | ServingTick | RequestCancelled):
             self._session_ns = 0  # other models or devices: plan from the beginning
         if now >= self._session_end_ns or not self._session_ns:
             self._begin_session(view, now)
@@ -92,7 +90,7 @@ class DStack:
             if any(candidate.startable for candidate in candidates):
                 start = self._choose(candidates, view, device, now)
                 if start is not None:
-                    self._seen = set()
+                    self._settled.forget()
                     return [start]
                 held_back = True
         return self._settle(view, event, now, held_back=held_back)
@@ -104,12 +102,13 @@ class DStack:
         decisions: list[PolicyDecision] = []
         if not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
             decisions += self._points.instances.preparations(view, event)
-        self._seen = {name for name, state in view.models.items() if state.waiting}
-        self._wake_ns = _NEVER_NS
         if held_back:
             times = [self._session_end_ns, *(jobs.next_ns(now) for jobs in self._jobs.values())]
-            self._wake_ns = max(now + 1, min(times))
-            decisions.append(WakeAt(self._wake_ns, "a deadline job or the next session"))
+            wake_ns = max(now + 1, min(times))
+            decisions.append(WakeAt(wake_ns, "a deadline job or the next session"))
+            self._settled.note(view, wake_ns)
+        else:
+            self._settled.note(view)
         return decisions
 
     # ---- sessions ----

@@ -20,6 +20,7 @@ from polymux.core.serving.model import ModelName, Request, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.instances import Instances
 from polymux.policy.serving.operating_point import OperatingPoints, adaptive_batch, take
+from polymux.policy.serving.settled import Settled
 
 
 @dataclass(slots=True)
@@ -60,6 +61,7 @@ class Gslice:
 
     def __init__(self, points: OperatingPoints) -> None:
         self._points = points
+        self._settled = Settled()
         self._instances = Instances(lambda state, spec: self._slice_of(state, spec).units)
         self._slices: dict[DeviceId, list[Slice]] = {}
         self._of: dict[tuple[DeviceId, ModelName], Slice] = {}
@@ -73,8 +75,10 @@ class Gslice:
         """Admit everything."""
         return None
 
-    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:  # noqa: ARG002
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start a batch on a slice that is idle and has requests."""
+        if self._settled.covers(event, now):
+            return []
         if isinstance(event, ModelAdded | ModelRemoved | ServingDeviceAdded | ServingDeviceLost):
             self._cut(view)
         for device in view.devices.values():
@@ -83,7 +87,9 @@ class Gslice:
                 for part in self._slices.get(device.spec.id, ()):
                     start = None if busy.intersection(part.models) else self._choose(part, view, device)
                     if start is not None:
+                        self._settled.forget()
                         return [start]
+        self._settled.note(view)
         return [] if isinstance(event, RequestsArrived) else list(self._instances.preparations(view, event))
 
     def _choose(self, part: Slice, view: ServingView, device: DeviceState) -> Start | None:

@@ -10,6 +10,7 @@ from polymux.core.serving.event import RequestsArrived, ServingEvent
 from polymux.core.serving.model import ModelName, Request
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.operating_point import Candidate, OperatingPoints, expected_end_ns
+from polymux.policy.serving.settled import Settled
 from polymux.policy.serving.timeline import Timeline
 
 
@@ -32,6 +33,7 @@ class MaxMinFair:
 
     def __init__(self, points: OperatingPoints) -> None:
         self._points = points
+        self._settled = Settled()
         self._skipped: dict[ModelName, float] = {}
         self._active: set[ModelName] = set()
 
@@ -46,13 +48,17 @@ class MaxMinFair:
 
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what is next, or what fits before it."""
+        if self._settled.covers(event, now):
+            return []
         self._level(view)
         for device in view.devices.values():
             candidates = self._points.candidates(view, device) if device.startable else []
             chosen = self._choose(sorted(candidates, key=self._rank), view, device, now)
             if chosen is not None:
+                self._settled.forget()
                 reason = "least unit time for its weight"
                 return [Start(chosen.name, device.spec.id, chosen.units, chosen.requests, reason)]
+        self._settled.note(view)
         return (
             []
             if isinstance(event, RequestsArrived)

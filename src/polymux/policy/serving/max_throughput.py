@@ -11,6 +11,7 @@ from polymux.core.serving.event import RequestsArrived, ServingEvent
 from polymux.core.serving.model import Request
 from polymux.core.serving.view import DeviceState, ServingView
 from polymux.policy.serving.operating_point import Candidate, OperatingPoints
+from polymux.policy.serving.settled import Settled
 
 _MOST_CANDIDATES = 32
 """Of more models, those with most requests per unit and time are looked at."""
@@ -29,6 +30,7 @@ class MaxThroughput:
 
     def __init__(self, points: OperatingPoints) -> None:
         self._points = points
+        self._settled = Settled()
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -39,19 +41,23 @@ class MaxThroughput:
         """Admit everything."""
         return None
 
-    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:  # noqa: ARG002
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start the best set on the first device that can take one."""
+        if self._settled.covers(event, now):
+            return []
         for device in view.devices.values():
             candidates = (
                 [c for c in self._points.candidates(view, device) if c.startable] if device.startable else []
             )
             if candidates:
                 chosen = max(_best_set(candidates, device), key=_rate)
+                self._settled.forget()
                 return [
                     Start(
                         chosen.name, device.spec.id, chosen.units, chosen.requests, "most requests per second"
                     )
                 ]
+        self._settled.note(view)
         return (
             []
             if isinstance(event, RequestsArrived)
