@@ -182,6 +182,32 @@ def test_what_cannot_be_loaded_again_is_loaded_from_the_model(
     assert shared.device.counters()["onnx_models_not_shared"] == 1
 
 
+FULL = """
+import resource, signal, sys
+from polymux.core.implementation import OnnxModel
+from polymux.device.onnx_session import OnnxSessions
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sessions = OnnxSessions()
+sessions.expect((0, 1))
+sessions.expect((0,))
+for limit_nbytes in (*range(0, 8000, 1000), 12_000, 16_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_nbytes, resource.RLIM_INFINITY))
+    held = sessions.get(OnnxModel(sys.argv[1]), (0,))
+    print(held.mapped.problem != "", end=" ")
+    del held
+"""
+
+
+def test_a_disk_that_is_full_costs_memory_and_nothing_else(network: str) -> None:
+    """Whatever part of the files has room: what is not complete is never mapped."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, network], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout.split() == ["True"] * 10
+    assert f"polymux: every share has the weights of {network} for itself" in ended.stderr
+
+
 def test_folders_of_processes_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
     code = "from polymux.device import onnx_weights as w; print(w._folder_of_process(), flush=True); input()"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import os
 import shutil
+import sys
 import tempfile
 import weakref
 from pathlib import Path
@@ -52,10 +53,11 @@ class MappedModel:
 
     def __init__(self, runtime: Any, model: OnnxModel) -> None:
         self.problem = ""
+        self._model = model.path
         try:
             folder = tempfile.mkdtemp(dir=_folder_of_process())
         except OSError as error:
-            self.problem = f"no folder for it: {error}"
+            self._give_up(f"there is no folder for them: {error}")
             return
         weakref.finalize(self, _remove, folder, os.getpid())
         path = os.path.join(folder, _MODEL)
@@ -63,7 +65,7 @@ class MappedModel:
             written = load(runtime, model.path, _writing(runtime, model, path))
         except LaunchError as error:
             load(runtime, model.path, _plain(runtime, model))  # raises if that is what is wrong
-            self.problem = error.message
+            self._give_up(error.message)
         else:
             self._path = path
             self._inputs, self._outputs = _nodes(written.get_inputs()), _nodes(written.get_outputs())
@@ -88,14 +90,19 @@ class MappedModel:
         try:
             session = load(runtime, self._path, options)
         except LaunchError as error:
-            self.problem = error.message
+            self._give_up(error.message)
             return None
         inputs = _nodes(session.get_inputs())
         own = [node for node in inputs if node in self._inputs]
         if own != self._inputs or _nodes(session.get_outputs()) != self._outputs:
-            self.problem = "onnxruntime wrote it with other inputs and outputs than it has"
+            self._give_up("onnxruntime wrote it with other inputs and outputs than it has")
             return None
         return session, frozenset(name for name, _, _ in inputs) - {name for name, _, _ in own}
+
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        text = f"polymux: every share has the weights of {self._model} for itself, more than once in memory: {problem}"
+        print(text, file=sys.stderr)
 
 
 def give_back_memory() -> None:
