@@ -53,6 +53,14 @@ KEYS = {
         "admit_p99_us",
         "decide_us",
         "decide_p99_us",
+    "cluster": {
+        "models",
+        "devices",
+        "simulate_s",
+        "simulated_per_s",
+        "plan_s",
+        "planned_devices",
+        "bound_devices",
     },
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }

@@ -25,6 +25,7 @@ BENCHMARKS = {
     "simulate": "polymux.bench.simulate",
     "dstack": "polymux.bench.dstack",
     "policies": "polymux.bench.policies",
+    "cluster": "polymux.bench.cluster",
 }
 """Name of a benchmark -> its module."""
 

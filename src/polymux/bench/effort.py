@@ -27,6 +27,8 @@ class Effort:
         Size of the largest buffer of `transfer`, and of the largest application of `apps`.
     migrations : int
         Of each set-up of `training`.
+    models : int
+        That `cluster` serves, on a tenth as many devices.
     applications : tuple of str
         Applications that `apps` runs; all of them if empty.
     sizes_nbytes : tuple of int
@@ -40,12 +42,20 @@ class Effort:
     later: int = 1_000_000
     largest_nbytes: int = 1024 * MIB
     migrations: int = 100_000
+    models: int = 10_000
     applications: tuple[str, ...] = ()
     sizes_nbytes: tuple[int, ...] = ()
 
 
 FULL = Effort()
 QUICK = Effort(
-    rounds=2, calls=2_000, sleeps=10, tasks=50_000, later=20_000, largest_nbytes=4 * MIB, migrations=264
+    rounds=2,
+    calls=2_000,
+    sleeps=10,
+    tasks=50_000,
+    later=20_000,
+    largest_nbytes=4 * MIB,
+    migrations=264,
+    models=60,
 )
 """Says whether everything runs; its figures are rough."""

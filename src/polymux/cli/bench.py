@@ -32,6 +32,7 @@ _EXAMPLE = """\
   dstack      the figures of D-STACK, and spacetime on the same workloads; all simulated
   policies    real models under deadlines: every policy at 0.5 to 1.2 of the capacity, and the simulator's prediction
   decide      what deciding about requests costs with 10, 100 and 1,000 models, every policy
+  cluster     10,000 models on 1,000 simulated devices: placed, simulated and planned (some minutes)
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.
