@@ -53,6 +53,7 @@ KEYS = {
         "admit_p99_us",
         "decide_us",
         "decide_p99_us",
+    },
     "cluster": {
         "models",
         "devices",

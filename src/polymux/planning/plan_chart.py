@@ -88,7 +88,8 @@ def _draw_lanes(figure: Any, axes: Sequence[Any], plan: Plan) -> None:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     kept = [name for name in names if name in shown][:_NAMED_MODELS]
-    label = f"{len(names) - len(kept):,} more models" if len(names) > len(kept) else None
+    left = len(names) - len(kept)
+    label = f"and {left:,} more model{'s' if left > 1 else ''}" if left else None
     figure.legend(
         [shown[name] for name in kept], kept, loc="outside lower center", ncols=min(8, max(1, len(kept))),
         frameon=False, title=label, title_fontsize=8, fontsize=8,

@@ -57,6 +57,10 @@ def print_plan(console: Console, plan: Plan) -> None:
     console.print()
     for line in _reasons(plan):
         console.print(line)
+    if plan.outcome is not None and any("*" in _attained(plan, m) for m in plan.outcome.models.values()):
+        console.print(
+            "[dim]* of so few requests so many may be late by chance; a longer --duration tells more[/]"
+        )
 
 
 def plan_results(plan: Plan) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def _models(plan: Plan) -> Table:
         table.add_row(
             escape(demand.model), f"{demand.rate_per_s:,.1f}", f"{demand.slo_ns / 1e6:g}",
             f"{devices:,} {_plural('device', devices)}", _span(shares), _span(batches),
-            "-" if outcome is None else _part(outcome.attainment), _p99(outcome),
+            _attained(plan, outcome), _p99(outcome),
         )  # fmt: skip
     return table
 
@@ -293,6 +297,15 @@ def _part(part: float) -> str:
 
 def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+
+
+def _attained(plan: Plan, outcome: ModelOutcome | None) -> str:
+    if outcome is None:
+        return "-"
+    text = _part(outcome.attainment)
+    return (
+        text if outcome.attainment >= plan.options.attainment or outcome.name in plan.missed else f"{text}*"
+    )
 
 
 def _p99(outcome: ModelOutcome | None) -> str:
