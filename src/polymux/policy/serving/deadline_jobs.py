@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from polymux.core.serving.model import ModelName, ServingDevice
+from polymux.core.serving.model import ModelName, ServedModel
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
-from polymux.policy.serving.operating_point import SECOND_NS, Candidate, Point, expected_end_ns, run_time_ns
+from polymux.policy.serving.operating_point import SECOND_NS, Candidate, expected_end_ns
 from polymux.policy.serving.settled import NEVER_NS
 from polymux.policy.serving.timeline import Timeline
 
@@ -48,18 +48,16 @@ class DeadlineJobs:
 
     def add_session(
         self,
-        models: Iterable[tuple[ModelState, Point]],
-        spec: ServingDevice,
+        models: Iterable[tuple[ServedModel, int, int]],
         begin_ns: int,
         length_ns: int,
     ) -> None:
-        """Add the jobs of a session."""
-        for state, point in models:
-            slo_ns = state.model.slo_ns
-            run_ns = run_time_ns(state, spec, point.units, point.batch)
+        """Add the jobs of a session: of models with the units and the time in ns of one run of each."""
+        for model, units, run_ns in models:
+            slo_ns = model.slo_ns
             for index in range(min(length_ns // slo_ns, _MOST_WINDOWS)):
                 release_ns = begin_ns + index * slo_ns
-                self._jobs.append(Job(state.model.name, release_ns, release_ns + slo_ns, point.units, run_ns))
+                self._jobs.append(Job(model.name, release_ns, release_ns + slo_ns, units, run_ns))
         self._jobs.sort(key=lambda job: (job.due_ns, job.release_ns))
 
     def own(self, model: ModelName, now: int) -> Job | None:

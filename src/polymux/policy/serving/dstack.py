@@ -48,6 +48,8 @@ class DStack:
     and lags two of its own batches behind all that could has the earliest possible time reserved, or small shares would
     fill every gap before a large one fits; and for one that has not had a batch for two sessions, deadline jobs make
     way. Both passes are done again whenever something can start. Nothing is refused and nothing interrupted.
+    A model without a surface starts at 30 % of the device and is moved to its knee by binary search on what its batches
+    take; it is served on its old share until the new one is ready.
 
     References
     ----------
@@ -56,7 +58,7 @@ class DStack:
     """
 
     def __init__(self, points: OperatingPoints | None = None, *, fair: bool = True) -> None:
-        self._points = points or OperatingPoints()
+        self._points = points or OperatingPoints(searching=True)
         self._fair = fair
         self._jobs: dict[DeviceId, DeadlineJobs] = {}
         self._session_ns = 0
@@ -70,7 +72,7 @@ class DStack:
         """Make the policy."""
         if option == DEADLINES:
             return cls(fair=False)
-        return cls(OperatingPoints.parse("dstack", option))
+        return cls(OperatingPoints.parse("dstack", option, searching=True))
 
     def admit(self, view: ServingView, request: Request, now: int) -> RejectRequest | None:  # noqa: ARG002
         """Admit everything."""
@@ -78,6 +80,7 @@ class DStack:
 
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what the two passes choose."""
+        self._points.observe(view, event, now)
         if self._settled.covers(event, now):
             return []
         if not isinstance(event, RequestsArrived | BatchEnded | ServingTick | RequestCancelled):
@@ -100,7 +103,8 @@ class DStack:
     ) -> list[PolicyDecision]:
         """Nothing starts now: say when to look again at what is held back, if nothing happens before."""
         decisions: list[PolicyDecision] = []
-        if not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
+        if self._points.moved or not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
+            self._points.moved = False
             decisions += self._points.instances.preparations(view, event)
         if held_back:
             times = [self._session_end_ns, *(jobs.next_ns(now) for jobs in self._jobs.values())]
@@ -129,8 +133,13 @@ class DStack:
     def _add_jobs(self, view: ServingView, begin_ns: int, length_ns: int) -> None:
         for device_id, jobs in self._jobs.items():
             spec = view.devices[device_id].spec
-            points = ((state, self._points.usable(state, spec)) for state in view.models.values())
-            jobs.add_session([(state, point) for state, point in points if point], spec, begin_ns, length_ns)
+            models = []
+            for state in view.models.values():
+                point = self._points.usable(state, spec)
+                if point is not None:
+                    run_ns = self._points.run_ns(state, spec, point.units, point.batch)
+                    models.append((state.model, point.units, run_ns))
+            jobs.add_session(models, begin_ns, length_ns)
 
     # ---- the two passes ----
 

@@ -8,13 +8,13 @@ from typing import Self
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
+from polymux.core.serving.event import InstanceFailed, ServingEvent
+from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, RunningBatch, ServingView
 from polymux.policy.serving.instances import Instances
+from polymux.policy.serving.knee_search import KneeSearch, KneeSearches, LearnedSurface, first_share
 
 SECOND_NS = 1_000_000_000
-UNKNOWN_PERCENT = 30
-"""Share of a device for a model without a surface."""
 _MOST_BATCHES = 64
 
 
@@ -67,15 +67,25 @@ class OperatingPoints:
     ----------
     given : dict of str to (int, int)
         Units and batch by model; a batch of 0 is chosen here.
+    searching : bool
+        Whether models without a surface are moved until their knee is found; otherwise they stay on 30 %.
+
+    Attributes
+    ----------
+    instances : Instances
+    moved : bool
+        Whether a search has moved since this was last set to False.
     """
 
-    def __init__(self, given: dict[str, tuple[int, int]] | None = None) -> None:
+    def __init__(self, given: dict[str, tuple[int, int]] | None = None, *, searching: bool = False) -> None:
         self._given = given or {}
+        self._searches = KneeSearches() if searching else None
+        self.moved = False
         self._known: dict[tuple[ModelName, DeviceId], tuple[ServedModel, Point]] = {}
         self.instances = Instances(lambda state, spec: self.wanted(state, spec).units)
 
     @classmethod
-    def parse(cls, policy: str, option: str) -> Self:
+    def parse(cls, policy: str, option: str, *, searching: bool = False) -> Self:
         """Read ``MODEL:UNITS`` or ``MODEL:UNITS@BATCH``, with commas between; empty: nothing is given.
 
         Raises
@@ -94,7 +104,7 @@ class OperatingPoints:
                     " with commas between"
                 )
             given[name] = (int(units), int(batch or 0))
-        return cls(given)
+        return cls(given, searching=searching)
 
     def wanted(self, state: ModelState, spec: ServingDevice) -> Point:
         """Where a model should run, whether or not it is ready there.
@@ -104,6 +114,9 @@ class OperatingPoints:
         InvalidRequest
             If the operator gave a share that the device does not offer.
         """
+        search = self._search(state, spec)
+        if search is not None:
+            return Point(search.share, self._batch(search, state))
         key = (state.model.name, spec.id)
         known = self._known.get(key)
         if known is None or known[0] is not state.model:
@@ -130,10 +143,42 @@ class OperatingPoints:
             point = self.usable(state, device.spec)
             if point is not None:
                 requests, items = take(state, point.batch)
-                run_ns = run_time_ns(state, device.spec, point.units, items)
+                run_ns = self.run_ns(state, device.spec, point.units, items)
                 startable = point.units in device.startable
                 found.append(Candidate(state, point.units, requests, items, run_ns, startable))
         return found
+
+    def run_ns(self, state: ModelState, spec: ServingDevice, units: int, items: int) -> int:
+        """How long a batch should take, at least 1 ns: by the surface, by what was measured, or half the SLO."""
+        search = self._search(state, spec)
+        if search is not None and search.times_ns:
+            return LearnedSurface(search, state.max_batch(spec), 1).latency_ns(units, items)
+        return run_time_ns(state, spec, units, items)
+
+    def observe(self, view: ServingView, event: ServingEvent, now: int) -> None:
+        """Learn from what happened about models without a surface; to be called first in each decision."""
+        if self._searches is None:
+            return
+        if isinstance(event, InstanceFailed) and event.model in view.models and event.device in view.devices:
+            search = self._search(view.models[event.model], view.devices[event.device].spec)
+            if search is not None:
+                search.exclude(event.units)
+        self.moved |= self._searches.observe(view, event, now)
+
+    def _search(self, state: ModelState, spec: ServingDevice) -> KneeSearch | None:
+        model = state.model
+        if self._searches is None or spec.kind in model.surfaces or model.name in self._given:
+            return None
+        return self._searches.of(model.name, spec)
+
+    @staticmethod
+    def _batch(search: KneeSearch, state: ModelState) -> int:
+        """Largest batch that keeps half the SLO by what was measured; one until something was."""
+        if not search.times_ns:
+            return 1
+        most = state.model.max_batch
+        learned = LearnedSurface(search, most, 1)
+        return _largest(learned, search.share, most, state.model.slo_ns // 2) or 1
 
     def _find(self, state: ModelState, spec: ServingDevice) -> Point:
         given = self._given.get(state.model.name)
@@ -172,9 +217,7 @@ def optimum(state: ModelState, spec: ServingDevice) -> Point:
     """
     surface = state.model.surfaces.get(spec.kind)
     if surface is None:
-        wanted = UNKNOWN_PERCENT * spec.units / 100
-        share = min(spec.shares, key=lambda share: (abs(share - wanted), share))
-        return Point(share, state.max_batch(spec))
+        return Point(first_share(spec.shares, spec.units), state.max_batch(spec))
     slo_ns, rate = state.model.slo_ns, state.model.rate_per_s
     for part in (2, 1):
         feasible: list[tuple[float, int, Point]] = []
@@ -209,16 +252,22 @@ def adaptive_batch(state: ModelState, spec: ServingDevice, units: int) -> int:
     if surface is None:
         return most
     for limit_ns in (state.model.slo_ns // 2, state.model.slo_ns):
-        if surface.latency_ns(units, 1) <= limit_ns:
-            low, high = 1, most
-            while low < high:
-                middle = (low + high + 1) // 2
-                if surface.latency_ns(units, middle) <= limit_ns:
-                    low = middle
-                else:
-                    high = middle - 1
-            return low
+        batch = _largest(surface, units, most, limit_ns)
+        if batch:
+            return batch
     return most
+
+
+def _largest(surface: LatencySurface, units: int, most: int, limit_ns: int) -> int:
+    """Largest batch of at most `most` that takes at most so long on a share; 0: not even one item does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if surface.latency_ns(units, middle) <= limit_ns:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def take(state: ModelState, most_items: int) -> tuple[int, int]:

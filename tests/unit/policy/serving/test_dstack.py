@@ -6,7 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from tests.unit.policy.serving.backlog import ALEXNET, CONVNETS, MOBILENET, RESNET50, VGG19, held, run
+from polymux.core.ids import DeviceId
+from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
+from polymux.perfmodel.flat_knee import FlatKneeSurface
+from polymux.policy.serving.registry import load
+from polymux.sim.serving import Load, Scenario, Uniform, simulate
+from tests.unit.policy.serving.backlog import ALEXNET, CONVNETS, MOBILENET, MS, RESNET50, VGG19, held, run
 
 RELAXED = (
     ("mobilenet", 20, 10.0, 50), ("alexnet", 30, 8.0, 50), ("resnet50", 40, 28.0, 100), VGG19,
@@ -53,3 +58,22 @@ def test_a_pool_of_devices_is_used_whole():
     one = run("dstack", CONVNETS)
     four = run("dstack", CONVNETS, devices=4)
     assert four.throughput_per_s == pytest.approx(4 * one.throughput_per_s, rel=0.02)
+
+
+@pytest.mark.parametrize(("knee", "found"), [(20, 20), (50, 50), (100, 95)])
+def test_a_model_without_a_profile_finds_its_knee_while_it_is_served(knee, found):
+    device = ServingDevice(DeviceId("gpu:0"), 100, tuple(range(5, 101, 5)), "gpu")
+    known = ServedModel(ModelName("known"), 50 * MS, {"gpu": FlatKneeSurface(40, ((16, 10 * MS),))})
+    unknown = ServedModel(ModelName("unknown"), 50 * MS, max_batch=16)
+    truth = {"gpu": FlatKneeSurface(knee, ((1, 2 * MS), (16, 12 * MS)))}
+    loads = (
+        Load(known, Uniform(500.0)),
+        Load(unknown, Uniform(200.0), truth=truth, ready={device.id: (30,)}),
+    )
+    scenario = Scenario((device,), loads, 4000 * MS, prepare_ns=30 * MS)
+    outcome = simulate(load("dstack"), scenario)
+    spans = [span for span in outcome.spans if span.model == "unknown"]
+    assert spans[0].units == 30
+    assert {span.units for span in spans[-20:]} == {found}
+    gaps = [later.start_ns - earlier.end_ns for earlier, later in pairwise(spans)]
+    assert max(gaps) < 30 * MS
