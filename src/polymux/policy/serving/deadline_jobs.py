@@ -17,7 +17,7 @@ _MOST_JOBS = 64
 """Jobs that are planned, the most urgent ones."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """One run of a model in one of its windows.
 
@@ -28,8 +28,6 @@ class Job:
         The window.
     units : int
     run_ns : int
-    start_ns : int
-        As planned; -1: it cannot be.
     """
 
     model: ModelName
@@ -37,7 +35,6 @@ class Job:
     due_ns: int
     units: int
     run_ns: int
-    start_ns: int = -1
 
 
 class DeadlineJobs:
@@ -45,60 +42,70 @@ class DeadlineJobs:
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
+        self._of: dict[ModelName, list[Job]] = {}
+        self._longest_ns = 0
+        self._plan: Plan | None = None
 
     def add_session(
-        self,
-        models: Iterable[tuple[ServedModel, int, int]],
-        begin_ns: int,
-        length_ns: int,
+        self, models: Iterable[tuple[ServedModel, int, int]], begin_ns: int, length_ns: int, now: int
     ) -> None:
         """Add the jobs of a session: of models with the units and the time in ns of one run of each."""
+        jobs = [job for job in self._jobs if job.due_ns - job.run_ns >= now]
         for model, units, run_ns in models:
             slo_ns = model.slo_ns
             for index in range(min(length_ns // slo_ns, _MOST_WINDOWS)):
                 release_ns = begin_ns + index * slo_ns
-                self._jobs.append(Job(model.name, release_ns, release_ns + slo_ns, units, run_ns))
-        self._jobs.sort(key=lambda job: (job.due_ns, job.release_ns))
+                jobs.append(Job(model.name, release_ns, release_ns + slo_ns, units, run_ns))
+        jobs.sort(key=lambda job: (job.due_ns, job.release_ns))
+        self._jobs, self._of = jobs, {}
+        for job in jobs:
+            self._of.setdefault(job.model, []).append(job)
+        self._longest_ns = max((job.run_ns for job in jobs), default=0)
 
     def own(self, model: ModelName, now: int) -> Job | None:
         """Job of a model in whose window `now` is."""
-        return next(
-            (job for job in self._jobs if job.model == model and job.release_ns <= now < job.due_ns), None
-        )
+        jobs = self._of.get(model, ())
+        return next((job for job in jobs if job.release_ns <= now < job.due_ns), None)
 
     def remove(self, job: Job) -> None:
         """Take a job out that has been started."""
         self._jobs.remove(job)
+        self._of[job.model].remove(job)
 
     def next_ns(self, now: int) -> int:
-        """When the plan says that something starts, or a job can no longer be done and makes way; far off for none."""
-        times = [job.start_ns for job in self._jobs if job.start_ns > now]
-        times += [job.due_ns - job.run_ns + 1 for job in self._jobs if job.due_ns - job.run_ns >= now]
+        """When the last plan has something start, or a job can no longer be done and makes way; far off for none."""
+        plan = self._plan
+        if plan is None:
+            return NEVER_NS
+        times = [start_ns for start_ns in plan.starts.values() if start_ns > now]
+        times += [job.due_ns - job.run_ns + 1 for job in plan.jobs if job.due_ns - job.run_ns >= now]
         return min(times, default=NEVER_NS)
 
     def plan(self, view: ServingView, device: DeviceState, now: int) -> Plan:
-        """Plan the jobs that can still be done; the others are dropped.
+        """Plan the most urgent jobs that can still be done.
 
         Those whose window begins after twice the longest run are left for later: what starts now is over by then, and
         what it delays too.
         """
-        self._jobs = [
-            job for job in self._jobs if job.due_ns - job.run_ns >= now and job.model in view.models
-        ]
-        until_ns = now + 2 * max((job.run_ns for job in self._jobs), default=0)
-        jobs = [
-            job
-            for job in self._jobs
-            if job.release_ns < until_ns and may_have_requests(view.models[job.model], job, now)
-        ]
+        models, until_ns = view.models, now + 2 * self._longest_ns
+        jobs: list[Job] = []
+        for job in self._jobs:
+            state = models.get(job.model)
+            if state is None or job.release_ns >= until_ns or job.due_ns - job.run_ns < now:
+                continue
+            if may_have_requests(state, job, now):
+                jobs.append(job)
+                if len(jobs) == _MOST_JOBS:
+                    break
         timeline = Timeline(device.spec.units, now)
         last: dict[ModelName, int] = {}
         for batch in device.running.values():
-            state = view.models.get(batch.model)
+            state = models.get(batch.model)
             end_ns = expected_end_ns(batch, state.model.slo_ns if state else 1, now)
             timeline.add(batch.units, now, end_ns)
             last[batch.model] = end_ns
-        return Plan(jobs[:_MOST_JOBS], timeline, last, now)
+        self._plan = Plan(jobs, timeline, last, now)
+        return self._plan
 
 
 class Plan:
@@ -107,12 +114,17 @@ class Plan:
     Parameters
     ----------
     jobs : sequence of Job
-        By their deadlines; their `start_ns` is set.
+        By their deadlines.
     running : Timeline
         What runs.
     last : mapping of ModelName to int, ns
         When the running batch of each model ends.
     now : int
+
+    Attributes
+    ----------
+    starts : dict of Job to int, ns
+        When each starts; -1: it cannot be done.
     """
 
     def __init__(
@@ -125,8 +137,7 @@ class Plan:
         self._planned = running.copy()
         starts = _place(jobs, self._planned, last, now)
         self._lost = starts.count(-1)
-        for job, start_ns in zip(jobs, starts, strict=True):
-            job.start_ns = start_ns
+        self.starts = dict(zip(jobs, starts, strict=True))
 
     def with_reserved(
         self, candidate: Candidate, jobs: DeadlineJobs, *, whatever_is_lost: bool
@@ -148,11 +159,12 @@ class Plan:
 
     def has_room(self, units: int, run_ns: int, own: Job | None, now: int) -> bool:
         """Whether something fits now beside everything that is planned, but for the model's own job."""
-        if own is None or own.start_ns < 0:
+        start_ns = -1 if own is None else self.starts.get(own, -1)
+        if own is None or start_ns < 0:
             return self._planned.fits(units, now, now + run_ns)
-        self._planned.add(-own.units, own.start_ns, own.start_ns + own.run_ns)
+        self._planned.add(-own.units, start_ns, start_ns + own.run_ns)
         fits = self._planned.fits(units, now, now + run_ns)
-        self._planned.add(own.units, own.start_ns, own.start_ns + own.run_ns)
+        self._planned.add(own.units, start_ns, start_ns + own.run_ns)
         return fits
 
     def still_possible(self, candidate: Candidate, own: Job | None, now: int) -> bool:

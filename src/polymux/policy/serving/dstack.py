@@ -85,12 +85,12 @@ class DStack:
             return []
         if not isinstance(event, RequestsArrived | BatchEnded | ServingTick | RequestCancelled):
             self._session_ns = 0  # other models or devices: plan from the beginning
-        if now >= self._session_end_ns or not self._session_ns:
-            self._begin_session(view, now)
         held_back = False
         for device in view.devices.values():
             candidates = self._points.candidates(view, device) if device.startable else []
             if any(candidate.startable for candidate in candidates):
+                if now >= self._session_end_ns or not self._session_ns:
+                    self._begin_session(view, now)
                 start = self._choose(candidates, view, device, now)
                 if start is not None:
                     self._settled.forget()
@@ -126,11 +126,11 @@ class DStack:
             self._past.append((now, {name: state.device_ns for name, state in view.models.items()}))
         if not follows:
             self._jobs = {device: DeadlineJobs() for device in view.devices}
-            self._add_jobs(view, begin, length)
+            self._add_jobs(view, begin, length, now)
         self._session_ns, self._session_end_ns = length, begin + length
-        self._add_jobs(view, self._session_end_ns, length)
+        self._add_jobs(view, self._session_end_ns, length, now)
 
-    def _add_jobs(self, view: ServingView, begin_ns: int, length_ns: int) -> None:
+    def _add_jobs(self, view: ServingView, begin_ns: int, length_ns: int, now: int) -> None:
         for device_id, jobs in self._jobs.items():
             spec = view.devices[device_id].spec
             models = []
@@ -139,7 +139,7 @@ class DStack:
                 if point is not None:
                     run_ns = self._points.run_ns(state, spec, point.units, point.batch)
                     models.append((state.model, point.units, run_ns))
-            jobs.add_session(models, begin_ns, length_ns)
+            jobs.add_session(models, begin_ns, length_ns, now)
 
     # ---- the two passes ----
 
@@ -151,7 +151,7 @@ class DStack:
         if self._fair:
             chosen = self._fair_pass(candidates, jobs, plan, now)
         else:
-            due = [job.model for job in plan.jobs if 0 <= job.start_ns <= now]
+            due = [job.model for job in plan.jobs if 0 <= plan.starts[job] <= now]
             waiting = [candidate for candidate in candidates if candidate.startable and candidate.name in due]
             chosen = min(waiting, key=lambda candidate: due.index(candidate.name), default=None)
         return None if chosen is None else self._start(chosen, jobs, device, now)

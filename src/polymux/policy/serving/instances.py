@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from polymux.core.ids import DeviceId
 from polymux.core.serving.decision import PrepareInstance
-from polymux.core.serving.event import InstanceFailed, ServingEvent
+from polymux.core.serving.event import (
+    InstanceFailed,
+    InstanceReady,
+    ModelAdded,
+    ModelRemoved,
+    ServingDeviceLost,
+    ServingEvent,
+)
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.core.serving.view import ModelState, ServingView
 
@@ -36,17 +43,42 @@ class Instances:
         return min(ready, key=lambda share: (abs(share - wanted), share))
 
     def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
-        """Ask for what is wanted and not ready; each once, and for the next best after a failure."""
-        if isinstance(event, InstanceFailed):
-            self._failed.add((event.model, event.device, event.units))
-        for name, state in view.models.items():
-            for device_id, device in view.devices.items():
-                if device.lost is not None:
+        """Ask for what is wanted and not ready; each once, and for the next best after a failure.
+
+        Only of the model that an event is about, if it is about one.
+        """
+        for name in self._concerned(view, event):
+            state = view.models.get(name)
+            for device_id, device in view.devices.items() if state is not None else ():
+                if device.lost is not None or state is None:
                     continue
                 units = self._preparable(state, device.spec)
                 if units is not None and (name, device_id, units) not in self._asked:
                     self._asked.add((name, device_id, units))
                     yield PrepareInstance(name, device_id, units, "the share on which it should run")
+
+    def _concerned(self, view: ServingView, event: ServingEvent) -> Iterable[ModelName]:
+        match event:
+            case ModelAdded(model):
+                return (model.name,)
+            case InstanceReady(name):
+                return (name,)
+            case InstanceFailed(name, device_id, units):
+                self._failed.add((name, device_id, units))
+                return (name,)
+            case ModelRemoved(name):
+                self._forget(name=name)
+                return ()
+            case ServingDeviceLost(device_id):
+                self._forget(device=device_id)
+                return ()
+            case _:
+                return view.models
+
+    def _forget(self, name: ModelName | None = None, device: DeviceId | None = None) -> None:
+        """A model or a device is gone: what was asked for there may be asked for again."""
+        for keys in (self._asked, self._failed):
+            keys -= {key for key in keys if name == key[0] or device == key[1]}
 
     def _preparable(self, state: ModelState, spec: ServingDevice) -> int | None:
         wanted = self._wanted(state, spec)
