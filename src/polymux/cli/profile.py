@@ -253,7 +253,7 @@ def _profile(
         TimeRemainingColumn(),
         TextColumn("{task.fields[last]}"),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(model.record.name, total=None, last="")
 
         def report(step: Step) -> None:
