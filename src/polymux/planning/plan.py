@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.capacity.bound import Bound, bound
 from polymux.perfmodel.capacity.causes import Cause, causes
 from polymux.perfmodel.capacity.demand import Demand, DeviceKind
@@ -13,7 +14,10 @@ from polymux.planning.plan_check import Progress
 from polymux.planning.plan_search import PlanOptions, PlanSearch
 from polymux.planning.workload import Workload
 from polymux.policy.serving import registry
+from polymux.sim.serving.arrivals import SECOND_NS
 from polymux.sim.serving.outcome import ServingOutcome
+
+_MOST_REQUESTS = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def make_plan(workload: Workload, options: PlanOptions, progress: Progress | Non
     Raises
     ------
     InvalidRequest
-        For closed loops, limits of unknown kinds, and an unknown policy.
+        For closed loops, limits of unknown kinds, an unknown policy, and more requests than can be simulated.
 
     Notes
     -----
@@ -89,6 +93,7 @@ def make_plan(workload: Workload, options: PlanOptions, progress: Progress | Non
     registry.load(options.policy)
     kinds = device_kinds(workload.devices, options.limits)
     demands = read_demands(workload.loads)
+    _check_size(workload, options)
     search = PlanSearch(workload, options, kinds, demands, progress)
     best = search.run()
     placement = Placement(tuple(best.devices), tuple(best.unplaced))
@@ -97,3 +102,14 @@ def make_plan(workload: Workload, options: PlanOptions, progress: Progress | Non
         workload, options, tuple(kinds), tuple(demands), placement, bound(demands, kinds, options.attainment),
         tuple(found), best.outcome, tuple(best.missed), search.simulated,
     )  # fmt: skip
+
+
+def _check_size(workload: Workload, options: PlanOptions) -> None:
+    requests = (
+        sum(load.arrivals.mean_rate_per_s for load in workload.loads) * workload.duration_ns / SECOND_NS
+    )
+    if options.check and requests > _MOST_REQUESTS:
+        raise InvalidRequest(
+            f"the check would simulate {requests:.3g} requests, more than {_MOST_REQUESTS:,};"
+            " give a shorter --duration, or --no-check"
+        )

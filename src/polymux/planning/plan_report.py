@@ -14,7 +14,7 @@ from polymux.perfmodel.capacity.demand import Demand
 from polymux.perfmodel.capacity.placement import Lane, PlacedDevice
 from polymux.planning.plan import Plan
 from polymux.planning.plan_check import serving_devices
-from polymux.sim.serving.outcome import ModelOutcome
+from polymux.sim.serving.outcome import DeviceOutcome, ModelOutcome
 
 _MOST_MODELS = 40
 _MOST_DEVICES = 40
@@ -84,6 +84,7 @@ def plan_results(plan: Plan) -> dict[str, Any]:
         },
         "bottleneck": plan.causes[0].name if plan.causes else None,
         "causes": {cause.name: {"cost": cause.cost, "models": list(cause.models)} for cause in plan.causes},
+        "energy_j": None if outcome is None else outcome.energy_j,
         "simulated_requests": 0 if outcome is None else outcome.requests,
         "models": {d.model: _model_values(plan, d, outcomes.get(d.model)) for d in plan.demands},
         "placement": [_device_values(name, device) for name, device in zip(names, devices, strict=True)],
@@ -131,22 +132,19 @@ def _unplaced(plan: Plan) -> str:
 
 
 def _kinds(plan: Plan) -> Table:
-    table = _table("kind", ("devices", "cost", "models", "busy", "used in the simulation"))
+    table = _table("kind", ("devices", "cost", "models", "busy", "used in the simulation", "power"))
     costs = {kind.name: kind.cost for kind in plan.kinds}
-    used = {} if plan.outcome is None else {str(d.id): d.utilisation for d in plan.outcome.devices.values()}
-    ids = [str(device.id) for device in serving_devices(plan.placement.devices, plan.kinds)]
+    devices = plan.placement.devices
+    outcomes = {} if plan.outcome is None else plan.outcome.devices
+    kind_of = {spec.id: spec.kind for spec in serving_devices(devices, plan.kinds)}
     for kind, count in plan.placement.counts.items():
-        here = [device for device in plan.placement.devices if device.kind == kind]
-        simulated = [
-            used[name]
-            for name, d in zip(ids, plan.placement.devices, strict=True)
-            if d.kind == kind and name in used
-        ]
+        here = [device for device in devices if device.kind == kind]
+        simulated = [outcome for name, outcome in outcomes.items() if kind_of[name] == kind]
         table.add_row(
             escape(kind), f"{count:,}", f"{count * costs[kind]:,.6g}",
             f"{len({model for device in here for model in device.models}):,}",
             _part(sum(device.busy for device in here) / count),
-            _part(sum(simulated) / len(simulated)) if simulated else "-",
+            _part(sum(d.utilisation for d in simulated) / len(simulated)) if simulated else "-", _power(simulated),
         )  # fmt: skip
     return table
 
@@ -297,6 +295,14 @@ def _part(part: float) -> str:
 
 def _rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+
+
+def _power(devices: list[DeviceOutcome]) -> str:
+    """Mean electrical power of some devices in the simulation."""
+    if not devices or any(device.energy_j is None for device in devices):
+        return "-"
+    watts = sum((device.energy_j or 0.0) / device.seconds for device in devices)
+    return f"{watts / 1000:,.1f} kW" if watts >= 1000 else f"{watts:.0f} W"
 
 
 def _attained(plan: Plan, outcome: ModelOutcome | None) -> str:

@@ -11,7 +11,7 @@ from polymux.perfmodel.capacity.demand import Demand, DeviceKind
 from polymux.perfmodel.capacity.placement import Lane, PlacedDevice, Replica
 from polymux.perfmodel.capacity.work import Floats, Work, WorkModel, lane_load
 
-MOST_DEVICES = 100_000
+MOST_DEVICES = 10_000
 """Of a kind without a limit."""
 _FULL = 0.99
 """A lane that is fuller is offered nothing more."""
@@ -61,9 +61,14 @@ class Bins:
         return len(self._models)
 
     @property
+    def limit(self) -> int:
+        """How many there may be."""
+        return MOST_DEVICES if self.kind.limit is None else min(self.kind.limit, MOST_DEVICES)
+
+    @property
     def is_full(self) -> bool:
         """Whether no further device may be used."""
-        return self.devices >= (MOST_DEVICES if self.kind.limit is None else self.kind.limit)
+        return self.devices >= self.limit
 
     def fits_memory(self, demand: Demand) -> bool:
         """Whether an empty device could hold the model."""

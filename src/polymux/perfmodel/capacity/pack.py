@@ -18,6 +18,7 @@ Progress = Callable[[int, int], None]
 """Is told how many of how many demands have been placed."""
 
 _SMALL = 200
+_FEW_DEVICES = 500
 _POINTS_SMALL, _POINTS_LARGE = 128, 64
 
 
@@ -78,8 +79,9 @@ def pack(
     -----
     A demand larger than what one lane takes first gets full lanes of the share that carries most per unit; what is
     left over, and smaller demands, go from the largest to the smallest into the lane of which they take least, or into
-    a new lane where units are left, or onto a new device. Up to 200 demands several ways of it are tried and the
-    cheapest is kept; beyond that, one: 10,000 demands on 1,000 devices take some ten seconds.
+    a new lane where units are left, or onto a new device. Up to 200 demands on up to 500 devices several ways of it are
+    tried and the cheapest is kept; beyond that, one: 10,000 demands on 1,000 devices take some ten seconds. Not more
+    than 10,000 devices of a kind are used.
 
     References
     ----------
@@ -90,8 +92,9 @@ def pack(
     if not demands:
         return Placement(())
     packing = _Packing(demands, kinds, caution, headroom or {})
-    ways = _WAYS if len(demands) <= _SMALL else (_WAY_OF_LARGE,)
-    found = [packing.run(way, progress) for way in ways]
+    found = [packing.run(_WAY_OF_LARGE, progress)]
+    if len(demands) <= _SMALL and len(found[0].devices) <= _FEW_DEVICES:
+        found += [packing.run(way, progress) for way in _WAYS if way != _WAY_OF_LARGE]
     return min(found, key=packing.cost)
 
 
@@ -170,7 +173,7 @@ class _Packing:
             left = option.place(demand, left, bins[name], way)
             if left <= 0:
                 return None
-            limit = bins[name].kind.limit
+            limit = bins[name].limit
             reason = f"all {limit} devices of kind {name} that there may be are full"
         return Unplaced(demand.model, max(left, 0.0), reason)
 
