@@ -10,7 +10,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
 from polymux.perfmodel.flat_knee import FlatKneeSurface
 from polymux.policy.serving.registry import load
-from polymux.sim.serving import Load, Scenario, Uniform, simulate
+from polymux.sim.serving import ClosedLoop, Load, Scenario, Uniform, simulate
 from tests.unit.policy.serving.backlog import ALEXNET, CONVNETS, MOBILENET, MS, RESNET50, VGG19, held, run
 
 RELAXED = (
@@ -77,3 +77,20 @@ def test_a_model_without_a_profile_finds_its_knee_while_it_is_served(knee, found
     assert {span.units for span in spans[-20:]} == {found}
     gaps = [later.start_ns - earlier.end_ns for earlier, later in pairwise(spans)]
     assert max(gaps) < 30 * MS
+
+
+@pytest.mark.parametrize("policy", ["dstack", "max_min_fair"])
+def test_time_is_divided_by_weight_and_a_priority_comes_first(policy):
+    device = ServingDevice(DeviceId("gpu:0"), 100, tuple(range(5, 101, 5)), "gpu")
+
+    def parts(**changes):
+        flat = {"gpu": FlatKneeSurface(60, ((16, 10 * MS),))}
+        models = [
+            ServedModel(ModelName("a"), 1000 * MS, flat),
+            ServedModel(ModelName("b"), 1000 * MS, flat, **changes),
+        ]
+        loads = tuple(Load(model, ClosedLoop(64)) for model in models)
+        return held(simulate(load(policy), Scenario((device,), loads, 20_000 * MS)))
+
+    assert parts(weight=300) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.02)
+    assert parts(priority=1)["b"] > 0.9
