@@ -18,7 +18,8 @@ _SAME_RATE, _SAME_PACE = 0.05, 0.03
 """Relative changes that are too small to work the points out anew."""
 _SELDOM = 0.8
 """Items that are expected within an SLO: with fewer, batches have one item whatever the rate is."""
-_POINTS = 6
+LONGF = 0.1
+_POINTS = 10
 """Shares that are considered for a batch, the cheapest."""
 
 
@@ -71,6 +72,8 @@ class Lane:
         Whether it demands more than it can be given; how much of one device that is; from when on it may start again.
     learned : dict of str to LearnedSurface
         By kind of device, where the model has no surface.
+    usual_items : float
+        Of its batches lately.
     seen_items, refused_items, arrived_items : int
         Since they were last looked at.
     """
@@ -93,7 +96,8 @@ class Lane:
         self.seen_items = self.refused_items = self.arrived_items = 0
         self.learned: dict[str, LearnedSurface] = {}
         self._times: dict[tuple[str, int], tuple[list[int], float]] = {}
-        self._tuned = (0.0, 0.0, 0.0)
+        self.usual_items = 0.0
+        self._tuned = (0.0, 0.0, 0.0, 0.0)
 
     def update(self, model: ServedModel) -> None:
         """Take over what has changed about the model."""
@@ -105,7 +109,7 @@ class Lane:
     def stale(self) -> None:
         """Have everything that follows from surfaces, rate and pace worked out anew."""
         self._times.clear()
-        self._tuned = (0.0, 0.0, 0.0)
+        self._tuned = (0.0, 0.0, 0.0, 0.0)
 
     def surface(self, kind: str) -> LatencySurface:
         """What says how long a batch takes on a kind of device, or what has been learned of that."""
@@ -144,23 +148,24 @@ class Lane:
     def is_stale(self) -> bool:
         """Whether rate or pace have changed so much that the points are to be worked out anew."""
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
-        old_rate, old_pace, old_spread = self._tuned
+        old_rate, old_pace, old_spread, old_items = self._tuned
         seldom = 0 < max(rate, old_rate) * self.model.slo_ns < _SELDOM
         return (
             abs(pace - old_pace) > _SAME_PACE * old_pace
             or abs(spread - old_spread) > max(0.01, 0.2 * old_spread)
             or (abs(rate - old_rate) > _SAME_RATE * old_rate and not seldom)
+            or abs(self.usual_items - old_items) > max(0.9, 0.15 * old_items)
         )
 
     def tune(self, ready: Mapping[DeviceId, tuple[Board, Collection[int]]]) -> None:
         """Work out which batches are worth forming on which shares."""
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
-        self._tuned = (max(rate, 1e-18), pace, spread)
+        self._tuned = (max(rate, 1e-18), pace, spread, self.usual_items)
         self.points = {}
         for device_id, (board, shares) in ready.items():
             points = [point for units in sorted(shares) if (point := self._point(board, units))]
             if points:
-                points.sort(key=lambda point: (point.cost_ns, -point.units))
+                points.sort(key=lambda point: point.cost_ns * (1 + LONGF * point.ns / self.model.slo_ns))
                 self.points[device_id] = points[:_POINTS]
         firsts = [points[0] for points in self.points.values()]
         self.best = min(firsts, key=lambda point: point.cost_ns, default=None)
@@ -206,4 +211,9 @@ class Lane:
             else:
                 high = middle - 1
         took = self.expected_ns(kind, units, low)
+        if self.usual_items > low:  # requests come in bursts: there is no need to collect them
+            burst = min(self.max_batch(kind), int(self.usual_items + 0.5))
+            longer = self.expected_ns(kind, units, burst)
+            if longer + board.margin_ns(longer, self.spread_ns(longer, 0.0)) <= slo_ns:
+                low, took = burst, longer
         return Point(units, low, took, took * units / device.units / low)

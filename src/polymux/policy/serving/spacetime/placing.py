@@ -12,6 +12,8 @@ from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
 _NEVER = 1 << 62
 _DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
 """How much more of the devices than the cheapest batch one may cost, while there is little and much to do."""
+LIMW=lambda room: ((1.0, room),)
+LIMD=1.3
 _WHOLE = 0.1
 """Part of a unit that need not be left free for others."""
 _MOVED = 5
@@ -86,7 +88,7 @@ def _earliest(
             if part < 1:
                 points = lane.smaller(points, part, items, board.spec)
             for point in points:
-                if point.cost_ns > dear_ns / part:
+                if point.cost_ns > dear_ns / part * (LIMD if lane.limited else 1):
                     break
                 if point.batch < items:
                     continue
@@ -101,7 +103,7 @@ def _ways(lane: Lane) -> tuple[tuple[float, float], ...]:
     """Which part of the batch to try, and what part of the device to leave free meanwhile; in this order."""
     room = lane.headroom
     if lane.limited:
-        return ((1.0, room),)
+        return LIMW(room)
     if room:
         return ((1.0, room), (1.0, 0.0), (0.5, 0.0))
     return ((1.0, 0.0), (0.5, 0.0))
@@ -134,7 +136,7 @@ def _slot(lane: Lane, board: Board, point: Point, start: int, items: int, deadli
     before_ns = board.before_ns(point.units, start)
     return Slot(
         lane.model.name, board, point.units, start, start + point.ns, point.batch, items, deadline,
-        before_ns, lane.spread_ns(point.ns, before_ns),
+        before_ns, lane.spread_ns(point.ns, before_ns), point.batch,
     )  # fmt: skip
 
 

@@ -11,6 +11,9 @@ from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.slot import Board, Slot
 
 
+HROOM=1.0
+
+
 class Plan:
     """Slots, calendars and lanes.
 
@@ -85,7 +88,28 @@ class Plan:
         if deadline < slot.deadline or not slot.items:
             slot.deadline = deadline
         slot.items = wanted
+        if wanted == slot.full:
+            self._hasten(lane, slot, now)
         return True
+
+    def _hasten(self, lane: Lane, slot: Slot, now: int) -> None:
+        """Have a batch that is full start as soon as there is room."""
+        board = slot.board
+        took = slot.end - slot.start
+        earliest = now
+        if len(lane.slots) > 1:
+            before = lane.slots[-2]
+            earliest = max(now, before.start, before.end - took)
+        if slot.start <= earliest:
+            return
+        board.release(slot)
+        start = board.calendar.find(slot.units + int(HROOM*lane.headroom * board.spec.units), took, earliest) if slot.units + int(HROOM*lane.headroom * board.spec.units) <= board.spec.units else slot.start
+        if start < slot.start:
+            slot.start, slot.end = start, start + took
+            slot.before_ns = board.before_ns(slot.units, start)
+            slot.spread_ns = lane.spread_ns(took, slot.before_ns)
+        board.reserve(slot)
+        self.news = True
 
     def insert(self, lane: Lane, waiting: Sequence[Request], request: Request, now: int) -> bool:
         """Promise a place to a request whose deadline lies before those of others that wait: they all move back."""

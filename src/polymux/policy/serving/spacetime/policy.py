@@ -36,6 +36,7 @@ _TUNE_FIRST_NS, _TUNE_NS, _TUNE_NS_PER_MODEL = 4_000_000, 50_000_000, 500_000
 """Rates are measured and devices divided anew so often; sooner in the beginning."""
 _FORGOTTEN = 1e-6
 """Items expected within an SLO, below which none are."""
+_USUAL_GAIN = 0.2
 _RATE_NS = 150_000_000
 """Time constant of measured rates."""
 
@@ -180,6 +181,7 @@ class SpaceTime:
         board.running.append(batch)
         self._unmatched.append((batch, board))
         lane.last_start = now
+        lane.usual_items += _USUAL_GAIN * (choice.items - lane.usual_items)
         settle(plan, lane, view.models[slot.model].waiting_items - choice.items, now)
         if not lane.slots and lane.rate_per_ns * lane.model.slo_ns > 1:
             place(plan, lane, now, now + lane.model.slo_ns, 0)

@@ -57,6 +57,7 @@ class Slot:
     deadline: int = NO_DEADLINE_NS
     before_ns: float = 0.0
     spread_ns: float = 0.0
+    full: int = 0
 
 
 @dataclass(slots=True, eq=False)
