@@ -16,9 +16,12 @@ _JITTER = 0.12
 """Part of an SLO that is not planned for collecting and running a batch, because units are not free at once."""
 _SAME_RATE, _SAME_PACE = 0.05, 0.03
 """Relative changes that are too small to work the points out anew."""
+_BURST = 1.3
+"""Batches so many times as large as could be collected at this rate show that requests come in bursts."""
 _SELDOM = 0.8
 """Items that are expected within an SLO: with fewer, batches have one item whatever the rate is."""
-LONGF = 0.1
+_LONG = 0.1
+"""How much dearer a batch counts that takes a whole SLO: long batches leave less choice to what comes after them."""
 _POINTS = 10
 """Shares that are considered for a batch, the cheapest."""
 
@@ -74,6 +77,8 @@ class Lane:
         By kind of device, where the model has no surface.
     usual_items : float
         Of its batches lately.
+    in_bursts : bool
+        Whether that is more than could be collected at this rate: requests come together, and nothing is waited for.
     seen_items, refused_items, arrived_items : int
         Since they were last looked at.
     """
@@ -97,6 +102,7 @@ class Lane:
         self.learned: dict[str, LearnedSurface] = {}
         self._times: dict[tuple[str, int], tuple[list[int], float]] = {}
         self.usual_items = 0.0
+        self.in_bursts = False
         self._tuned = (0.0, 0.0, 0.0, 0.0)
 
     def update(self, model: ServedModel) -> None:
@@ -162,10 +168,11 @@ class Lane:
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         self._tuned = (max(rate, 1e-18), pace, spread, self.usual_items)
         self.points = {}
+        self.in_bursts = False
         for device_id, (board, shares) in ready.items():
             points = [point for units in sorted(shares) if (point := self._point(board, units))]
             if points:
-                points.sort(key=lambda point: point.cost_ns * (1 + LONGF * point.ns / self.model.slo_ns))
+                points.sort(key=lambda point: point.cost_ns * (1 + _LONG * point.ns / self.model.slo_ns))
                 self.points[device_id] = points[:_POINTS]
         firsts = [points[0] for points in self.points.values()]
         self.best = min(firsts, key=lambda point: point.cost_ns, default=None)
@@ -211,9 +218,10 @@ class Lane:
             else:
                 high = middle - 1
         took = self.expected_ns(kind, units, low)
-        if self.usual_items > low:  # requests come in bursts: there is no need to collect them
+        if self.usual_items > _BURST * low + 1:  # requests come in bursts: there is no need to collect them
             burst = min(self.max_batch(kind), int(self.usual_items + 0.5))
             longer = self.expected_ns(kind, units, burst)
             if longer + board.margin_ns(longer, self.spread_ns(longer, 0.0)) <= slo_ns:
                 low, took = burst, longer
+                self.in_bursts = True
         return Point(units, low, took, took * units / device.units / low)

@@ -12,8 +12,8 @@ from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
 _NEVER = 1 << 62
 _DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
 """How much more of the devices than the cheapest batch one may cost, while there is little and much to do."""
-LIMW=lambda room: ((1.0, room),)
-LIMD=1.3
+_DEAR_LIMITED = 1.3
+"""How much more still, for models that get less than they want: rather a dear batch beside the others than none."""
 _WHOLE = 0.1
 """Part of a unit that need not be left free for others."""
 _MOVED = 5
@@ -79,7 +79,7 @@ def _earliest(
     earliest = now
     if lane.limited and lane.paid_until > now and not lenient:
         earliest = lane.paid_until
-    target = now if lenient else max(earliest, before + int(lane.period_ns * patience))
+    target = earliest if lenient or lane.in_bursts else max(earliest, before + int(lane.period_ns * patience))
     dear_ns = best.cost_ns * (_NEVER if lenient else _DEAR_QUIET - (_DEAR_QUIET - _DEAR_BUSY) * patience)
     soonest = _NEVER
     for part, kept in _ways(lane):
@@ -88,7 +88,7 @@ def _earliest(
             if part < 1:
                 points = lane.smaller(points, part, items, board.spec)
             for point in points:
-                if point.cost_ns > dear_ns / part * (LIMD if lane.limited else 1):
+                if point.cost_ns > dear_ns / part * (_DEAR_LIMITED if lane.limited else 1):
                     break
                 if point.batch < items:
                     continue
@@ -103,7 +103,7 @@ def _ways(lane: Lane) -> tuple[tuple[float, float], ...]:
     """Which part of the batch to try, and what part of the device to leave free meanwhile; in this order."""
     room = lane.headroom
     if lane.limited:
-        return LIMW(room)
+        return ((1.0, room),)
     if room:
         return ((1.0, room), (1.0, 0.0), (0.5, 0.0))
     return ((1.0, 0.0), (0.5, 0.0))

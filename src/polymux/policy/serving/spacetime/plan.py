@@ -11,9 +11,6 @@ from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.slot import Board, Slot
 
 
-HROOM=1.0
-
-
 class Plan:
     """Slots, calendars and lanes.
 
@@ -102,8 +99,11 @@ class Plan:
             earliest = max(now, before.start, before.end - took)
         if slot.start <= earliest:
             return
+        units = slot.units + (0 if lane.in_bursts else int(lane.headroom * board.spec.units))
+        if units > board.spec.units:
+            return
         board.release(slot)
-        start = board.calendar.find(slot.units + int(HROOM*lane.headroom * board.spec.units), took, earliest) if slot.units + int(HROOM*lane.headroom * board.spec.units) <= board.spec.units else slot.start
+        start = board.calendar.find(units, took, earliest)
         if start < slot.start:
             slot.start, slot.end = start, start + took
             slot.before_ns = board.before_ns(slot.units, start)

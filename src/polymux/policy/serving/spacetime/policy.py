@@ -181,9 +181,10 @@ class SpaceTime:
         board.running.append(batch)
         self._unmatched.append((batch, board))
         lane.last_start = now
-        lane.usual_items += _USUAL_GAIN * (choice.items - lane.usual_items)
+        gain = _USUAL_GAIN if lane.usual_items else 1.0
+        lane.usual_items += gain * (choice.items - lane.usual_items)
         settle(plan, lane, view.models[slot.model].waiting_items - choice.items, now)
-        if not lane.slots and lane.rate_per_ns * lane.model.slo_ns > 1:
+        if not lane.slots and not lane.in_bursts and lane.rate_per_ns * lane.model.slo_ns > 1:
             place(plan, lane, now, now + lane.model.slo_ns, 0)
         plan.news = True
         return Start(slot.model, board.spec.id, choice.units, choice.requests, choice.reason)

@@ -45,6 +45,8 @@ class Slot:
         The earliest of what is promised, or expected.
     before_ns, spread_ns : float
         Standard deviations of its start and end: batches before it, and it itself, may take longer.
+    full : int
+        Items with which it is worth starting.
     """
 
     model: ModelName
