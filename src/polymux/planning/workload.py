@@ -14,7 +14,7 @@ from typing import Any
 
 from polymux.core.errors import ConfigError, InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.event import ServingDeviceLost, ServingEvent
+from polymux.core.serving.event import ServingDeviceAdded, ServingDeviceLost, ServingEvent
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.core.toml_table import TomlTable
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
@@ -115,9 +115,7 @@ class Workload:
             warmup_ns=self.warmup_ns,
             noise=self.noise,
             slowdowns=self.slowdowns,
-            events=tuple(
-                (at, e) for at, e in self.events if isinstance(e, ServingDeviceLost) and e.device in names
-            ),
+            events=tuple((at, event) for at, event in self.events if _device_of(event) in names),
             prepare_ns=self.prepare_ns,
             power={group.kind: group.power for group in self.devices if group.power is not None},
             interference=self.interference,
@@ -194,7 +192,7 @@ def parse_workload(file: str, content: Mapping[str, Any], profiles: Path | None 
         interference=read_interference(read, kinds, store),
     )  # fmt: skip
     slowdowns = tuple(_read_slowdown(table, workload) for table in top.tables("slowdown"))
-    losses = tuple(_read_loss(table, workload) for table in top.tables("loss"))
+    losses = tuple(event for table in top.tables("loss") for event in _read_loss(table, workload))
     return replace(workload, slowdowns=slowdowns, events=losses)
 
 
@@ -239,11 +237,22 @@ def _read_slowdown(table: TomlTable, workload: Workload) -> Slowdown:
     return Slowdown(ModelName(model), round(start_s * SECOND_NS), round(end_s * SECOND_NS), factor)
 
 
-def _read_loss(table: TomlTable, workload: Workload) -> tuple[int, ServingEvent]:
-    table.only(("device", "at_s"))
+def _read_loss(table: TomlTable, workload: Workload) -> list[tuple[int, ServingEvent]]:
+    table.only(("device", "at_s", "back_s"))
     device = table.text("device")
-    names = [str(known.id) for known in workload.serving_devices()]
-    if device not in names:
-        raise table.error("device", device, f"no such device; give one of {', '.join(names[:20])}")
-    at_ns = round(table.amount("at_s") * SECOND_NS)
-    return at_ns, ServingDeviceLost(DeviceId(device), "lost, as the workload says")
+    known = {str(found.id): found for found in workload.serving_devices()}
+    if device not in known:
+        raise table.error("device", device, f"no such device; give one of {', '.join(list(known)[:20])}")
+    at_s = table.amount("at_s")
+    lost = ServingDeviceLost(DeviceId(device), "lost, as the workload says")
+    events: list[tuple[int, ServingEvent]] = [(round(at_s * SECOND_NS), lost)]
+    if "back_s" in table:
+        back_s = table.amount("back_s", low=at_s, high=_LONGEST_S)
+        events.append((round(back_s * SECOND_NS), ServingDeviceAdded(known[device])))
+    return events
+
+
+def _device_of(event: ServingEvent) -> DeviceId | None:
+    if isinstance(event, ServingDeviceLost):
+        return event.device
+    return event.device.id if isinstance(event, ServingDeviceAdded) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from polymux.core.serving.model import ModelName, ServedModel
@@ -15,7 +16,7 @@ from polymux.sim.serving.scenario import Load
 
 _KEYS = (
     "name", "copies", "slo_ms", "weight", "priority", "items", "max_batch", "memory", "rate_per_s", "arrivals",
-    "surface", "table", "framework", "assume", "profile", "sensitivity", "pressure",
+    "surface", "table", "framework", "assume", "profile", "known", "sensitivity", "pressure",
 )  # fmt: skip
 _MOST_COPIES = 1_000_000
 _NS_PER_MS = 1_000_000
@@ -51,13 +52,18 @@ def read_models(
     arrivals = read_arrivals(table, folder)
     copies = table.whole("copies", 1, low=1, high=_MOST_COPIES)
     items = table.whole("items", 1, low=1, high=65_536)
-    values = (
-        round(slo_ms * _NS_PER_MS), surfaces, table.whole("weight", 100, low=1, high=10_000),
-        table.whole("priority", 0, low=-1_000_000, high=1_000_000), arrivals.mean_rate_per_s,
-        table.nbytes("memory", weight_nbytes),
+    is_known = table.truth("known", True)
+    max_batch = max(surface.max_batch for surface in surfaces.values())
+    model = ServedModel(
+        ModelName(name), round(slo_ms * _NS_PER_MS), surfaces if is_known else {},
+        table.whole("weight", 100, low=1, high=10_000), table.whole("priority", 0, low=-1_000_000, high=1_000_000),
+        arrivals.mean_rate_per_s, table.nbytes("memory", weight_nbytes), max_batch,
     )  # fmt: skip
     names = [name] if copies == 1 else [f"{name}-{index}" for index in range(copies)]
-    return [Load(ServedModel(ModelName(each), *values), arrivals, items) for each in names]
+    return [
+        Load(replace(model, name=ModelName(each)), arrivals, items, None if is_known else surfaces)
+        for each in names
+    ]
 
 
 def check_reachable(table: TomlTable, load: Load, devices: Sequence[DeviceGroup]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from polymux.core.errors import ConfigError, InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.event import ServingDeviceLost
+from polymux.core.serving.event import ServingDeviceAdded, ServingDeviceLost
 from polymux.core.serving.model import ModelName
 from polymux.perfmodel import tables
 from polymux.perfmodel.energy import PowerModel
@@ -90,6 +90,7 @@ def test_a_file_may_say_everything() -> None:
         [[loss]]
         device = "chip:1"
         at_s = 1.5
+        back_s = 2
         """
     )
     scenario = workload.scenario()
@@ -115,7 +116,10 @@ def test_a_file_may_say_everything() -> None:
     assert load.model.surfaces["chip"].latency_ns(4, 1) == 6_000_000
     assert scenario.slowdowns == (Slowdown(ModelName("mine"), 10**9, 2 * 10**9, 10.0),)
     lost = ServingDeviceLost(DeviceId("chip:1"), "lost, as the workload says")
-    assert scenario.events == ((1_500_000_000, lost),)
+    assert scenario.events == (
+        (1_500_000_000, lost),
+        (2_000_000_000, ServingDeviceAdded(scenario.devices[1])),
+    )
     assert [d.id for d in workload.scenario(devices=1).devices] == ["chip:0"]
     assert workload.scenario(devices=1).events == ()
 
@@ -123,6 +127,13 @@ def test_a_file_may_say_everything() -> None:
 def test_copies_of_a_model_are_models_of_their_own() -> None:
     loads = parse(DEVICE + MODEL + "copies = 3\n").loads
     assert [load.model.name for load in loads] == ["resnet50-0", "resnet50-1", "resnet50-2"]
+
+
+def test_a_model_can_be_unknown_to_the_policy() -> None:
+    load = parse(DEVICE + MODEL + "known = false\n").loads[0]
+    assert load.model.surfaces == {}
+    assert load.model.max_batch == 32
+    assert load.surfaces == {"v100": tables.surface("v100", "resnet50")}
 
 
 def test_a_model_may_be_known_by_another_name_and_assumed_flat() -> None:
@@ -248,6 +259,9 @@ BAD = {
     "profile without store": ('[[device]]\nprofile = "cpu"\n' + MODEL, "device[0].profile", "--store"),
     "profile and kind": (DEVICE + 'profile = "cpu"\n' + MODEL, "device[0].kind", "leave one"),
     "cost": (DEVICE + "cost = 0\n" + MODEL, "device[0].cost", "from"),
+    "known": (DEVICE + MODEL + "known = 1\n", "model[0].known", "true or false"),
+    "back too early": (DEVICE + MODEL + '[[loss]]\ndevice = "v100:0"\nat_s = 2\nback_s = 1\n',
+                       "loss[0].back_s", "from 2"),
     "lost device": (DEVICE + MODEL + '[[loss]]\ndevice = "v100:1"\nat_s = 1\n', "loss[0].device", "v100:0"),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.serving.event import ServingEvent
+from polymux.core.serving.event import ServingDeviceAdded, ServingEvent
 from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
 from polymux.perfmodel.energy import PowerModel
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
@@ -85,7 +85,7 @@ class Scenario:
         Coefficient of variation of the times of batches (log-normal, mean 1).
     slowdowns : tuple of Slowdown
     events : tuple of (int, ServingEvent)
-        What else happens at which time in ns: a device lost, a model added, changed or removed.
+        What else happens at which time in ns: a device lost, or come back; a model changed, or removed.
     prepare_ns : int
         Time that a `PrepareInstance` takes.
     drain_ns : int, optional
@@ -129,6 +129,12 @@ class Scenario:
                 f"scenario: warm-up {self.warmup_ns} ns, duration {self.duration_ns} ns; give a duration above 0 and a"
                 " warm-up below it"
             )
+        devices = {device.id for device in self.devices}
+        for at, event in self.events:
+            if isinstance(event, ServingDeviceAdded) and event.device.id not in devices:
+                raise InvalidRequest(
+                    f"scenario: at {at} ns device {event.device.id} is added; only those of the scenario can come back"
+                )
         for name in ("seed", "noise", "prepare_ns"):
             if getattr(self, name) < 0:
                 raise InvalidRequest(f"scenario: {name} is {getattr(self, name)}; give 0 or more")

@@ -156,11 +156,14 @@ class _Simulation:
         for load in self._scenario.loads:
             self._handle(ModelAdded(load.model))
             for device_id, shares in self._ready(load).items():
-                self._memory.take_first(load.model.name, device_id, shares)
-                for units in shares:
-                    self._handle(InstanceReady(load.model.name, device_id, units))
+                self._offer(load.model.name, device_id, shares)
         for at, event in self._scenario.events:
             self._at(at, _EVENT, event)
+
+    def _offer(self, model: ModelName, device: DeviceId, shares: Sequence[int]) -> None:
+        self._memory.take_first(model, device, shares)
+        for units in shares:
+            self._handle(InstanceReady(model, device, units))
 
     def _ready(self, load: Load) -> dict[DeviceId, tuple[int, ...]]:
         if load.ready is not None:
@@ -207,6 +210,14 @@ class _Simulation:
                 self._memory.forget(what.device)
                 for running in [r for r in self._running.values() if r.dispatch.device == what.device]:
                     self._end(running, failed=True)
+            elif isinstance(what, ServingDeviceAdded):
+                self._welcome(what.device.id)
+
+    def _welcome(self, device: DeviceId) -> None:
+        """A device came back: the models that are still served can be started there as at the beginning."""
+        for load in self._scenario.loads:
+            if load.model.name in self._view.models:
+                self._offer(load.model.name, device, self._ready(load).get(device, ()))
 
     def _end(self, running: _Running, *, failed: bool) -> None:
         dispatch = running.dispatch

@@ -17,6 +17,7 @@ from polymux.core.serving.event import (
     InstanceFailed,
     InstanceReady,
     RequestsArrived,
+    ServingDeviceAdded,
     ServingDeviceLost,
     ServingEvent,
     ServingTick,
@@ -143,6 +144,15 @@ def test_a_lost_device_fails_its_batches_and_starts_no_more() -> None:
     assert (model.answered, model.failed, model.unfinished) == (1, 1, 1)
     assert outcome.spans[-1].end_ns == 105 * MS
     assert outcome.spans[-1].failed
+
+
+def test_a_device_that_comes_back_serves_again() -> None:
+    lost = (5 * MS, ServingDeviceLost(GPU.id, "reset"))
+    outcome = run(load("a", Timestamps([0, 20 * MS])), events=(lost, (50 * MS, ServingDeviceAdded(GPU))))
+    model = outcome.models[ModelName("a")]
+    assert (model.failed, model.latencies_ns.tolist()) == (1, [40 * MS])
+    with pytest.raises(InvalidRequest, match="only those of the scenario"):
+        run(load("a", Poisson(1)), events=((1, ServingDeviceAdded(replace(GPU, id=DeviceId("gpu:1")))),))
 
 
 def test_energy_is_idle_power_and_what_use_adds() -> None:
