@@ -55,6 +55,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository.add(root, "products", products(), BATCHED)
     repository.add(root, "picky", picky(), BATCHED)
     repository.add(root, "slow", products(16, 1), BATCHED)
+    repository.add(root, "underrated", products(256, 160), BATCHED)
     repository.add(root, "id", repository.identity("FP32"))
     return root
 
@@ -76,7 +77,12 @@ def store(models: Path, socket: Path, tmp_path_factory: pytest.TempPathFactory) 
     units = tuple(sorted({len(stream["units"]) for stream in device["streams"]}))
     with ProfileStore(path, write=True) as profiles:
         profiles.put_device(identity)
-        for name, item_ns in (("products", 2_000_000), ("picky", 2_000_000), ("slow", 1_000_000_000)):
+        for name, item_ns in (
+            ("products", 2_000_000),
+            ("picky", 2_000_000),
+            ("slow", 1_000_000_000),
+            ("underrated", 50_000),
+        ):
             key = model_key(models / name / "1" / "model.onnx")
             profiles.put_model(ProfiledModel(key, name))
             profiles.put_grid(key, identity.key, Grid(units, (1, 8)))
@@ -215,12 +221,14 @@ def test_every_policy_answers_everything_that_it_admits(
         assert "model picky/1: slo 20000 ms" in front.log.read_text()
 
 
-def test_a_burst_of_one_model_leaves_the_others_their_answers(front: FrontEnd) -> None:
-    """Thousands of requests at once: those that cannot be met are refused, none is forgotten."""
+@pytest.mark.parametrize("model", ["products", "underrated"])
+def test_a_burst_of_one_model_leaves_the_others_their_answers(model: str, front: FrontEnd) -> None:
+    """Thousands of requests at once, also for a model that takes far longer than its profile says: what cannot be met
+    is refused, nothing is forgotten."""
     array = np.zeros((1, 256), np.float32)
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 256], "data": array.ravel().tolist()}
     body = json.dumps({"inputs": [tensor], "parameters": {"timeout": 50_000}}).encode()
-    head = f"POST /v2/models/products/infer HTTP/1.1\r\nhost: test\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: test\r\ncontent-length: {len(body)}\r\n\r\n"
     host, _, port = front.url.rpartition(":")
     count = 3000
     requests = (base64.b64encode(head.encode() + body).decode(),)

@@ -80,6 +80,8 @@ def serve(
     ------
     NotADirectoryError
         When the repository is no directory.
+    InvalidRequest
+        When the scheduling options name a model that is not in it.
     OSError
         When the address cannot be had.
     """
@@ -90,6 +92,8 @@ def serve(
         loader = ScheduledLoader(options.scheduling, options.device, statistics)
     lifecycle = Lifecycle(options.repository, models, client, reconnect, loader)
     try:
+        if options.scheduling is not None:
+            options.scheduling.check_models(lifecycle.names())
         collectors = () if options.scheduling is None else (statistics,)
         listener = bind(options.host, options.port)
         app = HttpApp(models, options.limits, Metrics(lifecycle.status, collectors=collectors))

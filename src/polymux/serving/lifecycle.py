@@ -82,6 +82,10 @@ class Lifecycle:
             _log.info("the Polymux server is back; loading the models again")
             self._set_all(ModelState.LOADING, "")
 
+    def names(self) -> list[str]:
+        """Return the names of all models of the repository."""
+        return [files.name for files in self._files]
+
     def status(self) -> dict[str, Any]:
         """Ask the server for its status; from any thread.
 

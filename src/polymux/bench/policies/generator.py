@@ -21,6 +21,7 @@ import uvloop
 LEAD_S = 0.2
 """From the start of the process's work to the first request."""
 UNANSWERED = 0
+_LENGTH = b"\r\ncontent-length:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ class _Connection(asyncio.Protocol):
         if end < 0 or self._answer is None:
             return
         head = bytes(self._buffer[:end]).lower()
-        at = head.find(b"content-length:")
-        length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        at = head.find(_LENGTH)  # not the one of the protocol, Inference-Header-Content-Length
+        length = int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0]) if at >= 0 else 0
         if len(self._buffer) >= end + 4 + length:
             del self._buffer[: end + 4 + length]
             self._finish(int(head[9:12]))

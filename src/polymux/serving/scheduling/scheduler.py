@@ -264,8 +264,13 @@ class Scheduler:
                 self._refuse(decision, now)
             case WakeAt(at_ns):
                 self._wake_ups.add(at_ns)
-            case PrepareInstance():
-                self._start(self._prepare(decision))
+            case PrepareInstance(model, device, units):
+                if units in self.view.models[model].ready.get(
+                    device, ()
+                ):  # said so again, as an event of its own
+                    asyncio.get_running_loop().call_soon(self._handle, InstanceReady(model, device, units))
+                else:
+                    self._start(self._prepare(decision))
             case RetireInstance(model, device, units):
                 self.statistics.retired(model, device, units)
                 self._instances[model].retire(device, units)

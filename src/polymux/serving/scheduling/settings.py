@@ -57,10 +57,21 @@ class SchedulingOptions:
     priority: Sequence[Choice] = ()
     weight: Sequence[Choice] = ()
 
-    def unknown_models(self, known: Sequence[str]) -> list[str]:
-        """Return the models that a flag names and nobody serves."""
+    def check_models(self, known: Sequence[str]) -> None:
+        """Refuse flags for models that nobody serves.
+
+        Raises
+        ------
+        InvalidRequest
+            With their names, and those of the models that there are.
+        """
         named = [choice.model for choice in (*self.slo_ms, *self.priority, *self.weight)]
-        return sorted({model for model in named if model is not None and model not in known})
+        unknown = sorted({model for model in named if model is not None and model not in known})
+        if unknown:
+            raise InvalidRequest(
+                f"--slo-ms, --priority or --weight is for {', '.join(unknown)}, which is not in the repository; its"
+                f" models are {', '.join(known) or 'none'}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
