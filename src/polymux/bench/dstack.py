@@ -31,7 +31,7 @@ class FigureReport(Report):
     def print(self, console: Console) -> None:
         """Print the table and the notes."""
         console.print(f"[bold]{self.name}: {self.title}[/]", highlight=False)
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
         table.add_column("figure", no_wrap=True)
         for heading in ("paper", "expected", "computed"):
             table.add_column(heading, justify="right", no_wrap=True)
@@ -42,8 +42,8 @@ class FigureReport(Report):
             table.add_row(
                 result["figure"],
                 result["paper"],
-                "" if expected is None else f"{expected:.3g} {unit}",
-                f"{result['computed']:.3g} {unit}",
+                "" if expected is None else _number(expected, unit),
+                _number(result["computed"], unit),
                 result["target"],
                 {None: "", True: "[green]met[/]", False: "[red bold]missed[/]"}[result["met"]],
             )
@@ -68,6 +68,10 @@ def run(effort: Effort, progress: Progress) -> Report:
     )
 
 
+def _number(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
+
+
 def _met(figure: Figure) -> bool | None:
     if figure.at_least is not None:
         return figure.computed >= figure.at_least
@@ -79,7 +83,7 @@ def _met(figure: Figure) -> bool | None:
 def _target(figure: Figure) -> str:
     if figure.at_least is not None:
         return f">= {figure.at_least:g} {figure.unit}"
-    return "" if _met(figure) is None else f"within {TOLERANCE:.0%}"
+    return "" if _met(figure) is None else f"+-{TOLERANCE:.0%}"
 
 
 def _result(figure: Figure) -> dict[str, Any]:

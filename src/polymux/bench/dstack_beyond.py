@@ -28,7 +28,7 @@ SUSTAINED = 0.99
 """Part of the requests that has to be on time for a load to count as sustained."""
 NOTES = (
     "tight case: knees 25/30/40/50, a batch of 16 of each model due once in each of its SLOs",
-    "overload: Poisson arrivals, 1200/1200/500/250 requests/s; loads are parts of that",
+    "overload: Poisson arrivals, 1200/1200/500/250 requests/s, part on time; loads are parts of that",
     f"sustained: goodput at the highest load with {SUSTAINED:.0%} of all requests on time; least: the smallest ratio of"
     " goodputs at any load; D-STACK at the better of its own operating points and the paper's",
 )
@@ -82,7 +82,7 @@ def _overload(seconds: float) -> Iterator[Figure]:
             goodput[policy] = outcome.goodput_per_s
             if policy != "spacetime":
                 expected = known[policy] if what == "flat" else None
-                name = f"overload {what}, {policy} on time"
+                name = f"overload {what}, {policy}"
                 yield Figure(name, "", expected, 100 * outcome.attainment, "%", policy, loose=True)
                 continue
             admitted = 100 * outcome.admitted_on_time

@@ -142,6 +142,6 @@ def _measured(seconds: float) -> Iterator[Figure]:
     for name, expected in zip(NAMES, (1.47, 1.94, 1.04, 1.26), strict=True):
         key = ModelName(name)
         ratio = dstack.models[key].throughput_per_s / temporal.models[key].throughput_per_s
-        yield Figure(f"{name}, the same, measured surfaces", "", expected, ratio, "x")
+        yield Figure(f"{name}, measured surfaces", "", expected, ratio, "x")
     ratio = dstack.throughput_per_s / temporal.throughput_per_s
-    yield Figure("all four, the same, measured surfaces", "", 1.51, ratio, "x")
+    yield Figure("all four, measured surfaces", "", 1.51, ratio, "x")
