@@ -43,7 +43,7 @@ def serving_devices(
 
 
 def pools_of(devices: Sequence[PlacedDevice], names: Sequence[DeviceId]) -> list[Pool]:
-    """Make a pool of each placed device, where its models can be started on the shares of their lanes.
+    """Make a pool of each placed device, where its models can be started on the shares of their lanes (or on all).
 
     A model without requests goes to the first of its devices alone.
     """
@@ -51,7 +51,9 @@ def pools_of(devices: Sequence[PlacedDevice], names: Sequence[DeviceId]) -> list
     seen: set[str] = set()
     for device, name in zip(devices, names, strict=True):
         weights = {}
-        ready = {ModelName(model): {name: device.shares(model)} for model in device.models}
+        ready = (
+            {} if device.free else {ModelName(model): {name: device.shares(model)} for model in device.models}
+        )
         for model in device.models:
             rate = device.rate_per_s(model)
             if rate > 0 or model not in seen:

@@ -170,7 +170,7 @@ def _models(plan: Plan) -> Table:
         devices, shares, batches = places[demand.model]
         table.add_row(
             escape(demand.model), f"{demand.rate_per_s:,.1f}", f"{demand.slo_ns / 1e6:g}",
-            f"{devices:,} {_plural('device', devices)}", _span(shares), _span(batches),
+            f"{devices:,} {_plural('device', devices)}", _span(shares, "any"), _span(batches),
             _attained(plan, outcome), _p99(outcome),
         )  # fmt: skip
     return table
@@ -184,7 +184,7 @@ def _places(plan: Plan, wanted: set[str]) -> dict[str, tuple[int, list[int], lis
             if replica.model in found:
                 devices, shares, batches = found[replica.model]
                 devices.add(index)
-                shares.add(lane.units)
+                shares |= set() if device.free else {lane.units}
                 batches.add(replica.batch)
     return {model: (len(d), sorted(s), sorted(b)) for model, (d, s, b) in found.items()}
 
@@ -212,7 +212,7 @@ def _lanes(device: PlacedDevice) -> str:
     lanes = Counter((lane.units, _lane(lane)) for lane in device.lanes)
     texts = []
     for (units, models), count in lanes.items():
-        width = f"{count} × {units}" if count > 1 else f"{units}"
+        width = "any share" if device.free else f"{count} × {units}" if count > 1 else f"{units}"
         texts.append(f"[bold]{width}[/]: {models}")
     return " | ".join(texts)
 
@@ -266,6 +266,7 @@ def _device_values(name: str, device: PlacedDevice) -> dict[str, Any]:
         "device": name,
         "kind": device.kind,
         "busy": device.busy,
+        "divided": not device.free,
         "lanes": [
             {
                 "share": lane.units,
@@ -319,8 +320,8 @@ def _p99(outcome: ModelOutcome | None) -> str:
     return "-" if value is None else f"{value / 1e6:,.1f}"
 
 
-def _span(values: list[int]) -> str:
-    return "-" if not values else f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
+def _span(values: list[int], none: str = "-") -> str:
+    return none if not values else f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
 
 def _plural(word: str, count: int) -> str:

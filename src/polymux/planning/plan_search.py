@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.serving.model import ModelName
+from polymux.perfmodel.capacity.bound import bound
 from polymux.perfmodel.capacity.demand import Demand, DeviceKind
 from polymux.perfmodel.capacity.pack import pack
 from polymux.perfmodel.capacity.placement import PlacedDevice, Placement, Unplaced
+from polymux.perfmodel.capacity.spread import undivided
 from polymux.planning.plan_check import Progress, is_met, pools_of, serving_devices, simulate_pools
 from polymux.planning.workload import Workload
 from polymux.sim.serving.cluster import merge
@@ -21,6 +24,7 @@ _CAUTIONS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 _CAUTION_OF_LARGE = 1.0
 _CAUTION_UNCHECKED = 1.0
 _ALIKE = 2
+_FEW_DEVICES = 8
 _LARGE = 200
 _GROWTH = 1.1
 _MOST_GROWTHS = 40
@@ -95,10 +99,11 @@ class PlanSearch:
     """Best-first: the cheapest placement is simulated next.
 
     The first placements are packed with more and less caution, at most two of the same cost (one in all when there are
-    more than 200 models). Where the simulation
-    finds models late, those devices are taken apart and their models are packed again with more headroom for the late
-    ones; that is one more placement, of which only the new devices have to be simulated. A placement on which nothing
-    is late is simulated once more with other arrivals, so that it is not one that was lucky.
+    more than 200 models); where that takes up to eight devices, there are also cheaper ones without lanes, on which the
+    policy is free to choose shares. Where the simulation finds models late, those devices are taken apart and their
+    models are packed again with more headroom for the late ones; that is one more placement, of which only the new
+    devices have to be simulated. A placement on which nothing is late is simulated once more with other arrivals, so
+    that it is not one that was lucky.
     """
 
     def __init__(
@@ -132,6 +137,8 @@ class PlanSearch:
             if of_cost[cost] <= _ALIKE:
                 self._push(candidate)
         best = self._heap[0][2]
+        if self._options.check and not best.unplaced:
+            self._push_undivided(best)
         if not self._options.check or not best.devices or best.unplaced:
             return best
         for _ in range(self._options.rounds):
@@ -141,6 +148,8 @@ class PlanSearch:
             late = self._simulate(best)
             if not late and best.run:
                 return best
+            if late and self._is_undivided(best) and self._heap:
+                continue
             if late:
                 best = self._repair(best, late)
             else:
@@ -161,6 +170,26 @@ class PlanSearch:
 
     def _cost(self, candidate: Candidate) -> float:
         return sum(self._costs[device.kind] for device in candidate.devices)
+
+    def _push_undivided(self, packed: Candidate) -> None:
+        """Add placements without lanes that cost less than the packed ones, when those are few devices."""
+        if len(packed.devices) > _FEW_DEVICES or len(self._demands) > _LARGE:
+            return
+        demands, cost = list(self._demands.values()), self._cost(packed)
+        least = bound(demands, self._kinds, self._options.attainment).least
+        for kind in self._kinds:
+            most = _FEW_DEVICES if kind.limit is None else min(kind.limit, _FEW_DEVICES)
+            for count in range(max(1, ceil(least / kind.cost)), most + 1):
+                if count * kind.cost >= cost:
+                    break
+                try:
+                    self._push(Candidate(0.0, devices=undivided(demands, kind, count)))
+                except InvalidRequest:  # a model does not run on this kind, or the memory is too small
+                    continue
+
+    @staticmethod
+    def _is_undivided(candidate: Candidate) -> bool:
+        return all(device.free for device in candidate.devices)
 
     def _pack(self, candidate: Candidate, demands: list[Demand]) -> None:
         used = Placement(tuple(candidate.devices)).counts

@@ -78,6 +78,17 @@ def test_batches_run_on_the_shares_of_the_plan() -> None:
     assert planned == set(found.outcome.models)
 
 
+def test_few_devices_are_not_divided_where_that_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polymux.planning.plan_search._CAUTIONS", (4.0,))
+    lone = {"share": [50, 100], "batch": [1], "latency_ms": [[39], [20]]}
+    models = [model(f"m{i}", 2, slo_ms=90, surface=[lone]) for i in range(5)]
+    found = plan(*models, attainment=0.9)
+    assert found.is_met
+    assert [device.free for device in found.placement.devices] == [True]
+    assert "any share" in text_of(found)
+    assert plan_results(found)["placement"][0]["divided"] is False
+
+
 def test_more_requests_take_more_devices_and_a_higher_attainment_not_fewer() -> None:
     some, more = plan(model("a", 1000)), plan(model("a", 4000))
     assert len(more.placement.devices) > len(some.placement.devices)

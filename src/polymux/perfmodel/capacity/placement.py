@@ -53,11 +53,21 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
-    """A device of a kind, divided into lanes."""
+    """A device of a kind, divided into lanes.
+
+    Parameters
+    ----------
+    kind : str
+    units : int
+    lanes : tuple of Lane
+    free : bool
+        It is not divided: its one lane is the whole device, and each batch gets the share that the policy chooses.
+    """
 
     kind: str
     units: int
     lanes: tuple[Lane, ...]
+    free: bool = False
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 import numpy as np
@@ -14,6 +14,8 @@ from polymux.perfmodel.capacity.bound import request_cost
 from polymux.perfmodel.capacity.demand import Demand, DeviceKind
 from polymux.perfmodel.capacity.latency_tables import LatencyTables
 from polymux.perfmodel.capacity.pack import check_names
+from polymux.perfmodel.capacity.placement import Lane, PlacedDevice, Replica
+from polymux.perfmodel.capacity.work import Floats
 
 _LARGEST_PIECES = (0.5, 2.0, inf)
 """Of an even part of the load, that one model puts on one device; the next one where memory does not suffice."""
@@ -80,6 +82,50 @@ def spread(demands: Sequence[Demand], kinds: Sequence[DeviceKind]) -> list[Assig
             continue
         return devices.found
     raise problem or AssertionError("unreachable: there is an attempt")
+
+
+def undivided(demands: Sequence[Demand], kind: DeviceKind, count: int) -> list[PlacedDevice]:
+    """Spread demands over some devices of one kind that are not divided into lanes.
+
+    Returns
+    -------
+    list of PlacedDevice
+        Each replica with the batch and the part of the device's time of its cheapest batches within half the SLO.
+
+    Raises
+    ------
+    InvalidRequest
+        As `spread`.
+    """
+    tables = LatencyTables()
+    costs = {demand.model: _costs(demand, [replace(kind, limit=count)], tables)[0] for demand in demands}
+    batches = {demand.model: _batch(demand, tables.table(demand, kind)) for demand in demands}
+    longest_ns = max(demand.slo_ns for demand in demands)
+    return [
+        PlacedDevice(
+            kind.name,
+            kind.units,
+            (
+                Lane(
+                    kind.units,
+                    tuple(
+                        Replica(name, rate, batches[name], rate * float(costs[name]))
+                        for name, rate in device.rates_per_s.items()
+                    ),
+                    longest_ns,
+                ),
+            ),
+            free=True,
+        )
+        for device in spread(demands, [replace(kind, limit=count)])
+        if device.rates_per_s
+    ]
+
+
+def _batch(demand: Demand, latencies_ns: Floats) -> int:
+    """Largest batch, in items, that some share runs within half the SLO; at least one request."""
+    within = np.flatnonzero(latencies_ns.min(axis=0) <= demand.slo_ns / 2)
+    return (int(within[-1]) + 1 if within.size else 1) * demand.items
 
 
 class _Devices:

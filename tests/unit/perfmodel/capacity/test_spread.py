@@ -6,7 +6,7 @@ import pytest
 
 from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.capacity.demand import Demand, DeviceKind
-from polymux.perfmodel.capacity.spread import spread
+from polymux.perfmodel.capacity.spread import spread, undivided
 from polymux.perfmodel.surface import TableSurface
 
 MS = 1_000_000
@@ -54,3 +54,13 @@ def test_what_cannot_be_spread_is_told() -> None:
         spread([demand("m", 1)], [kind("other", 2)])
     with pytest.raises(InvalidRequest, match="at least one device"):
         spread([demand("m", 1)], [kind("slow", 0)])
+
+
+def test_undivided_devices_say_what_part_of_their_time_each_model_takes() -> None:
+    found = undivided([demand("large", 300), demand("idle", 0)], kind("slow", 1), 2)
+    assert [device.free for device in found] == [True, True]
+    assert {name for device in found for name in device.models} == {"large", "idle"}
+    assert sum(device.rate_per_s("large") for device in found) == pytest.approx(300)
+    # A batch of ten takes 20 ms of the whole device or 40 ms of a half of it: 2 ms of the device's time each.
+    assert sum(device.busy for device in found) == pytest.approx(300 * 0.002)
+    assert {replica.batch for device in found for _, replica in device.replicas()} == {10}
