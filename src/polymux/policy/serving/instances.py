@@ -83,6 +83,8 @@ class Instances:
     def _preparable(self, state: ModelState, spec: ServingDevice) -> int | None:
         wanted = self._wanted(state, spec)
         ready = state.ready.get(spec.id, set())
+        if wanted in ready:  # nearly always, and asked for at every decision
+            return None
         for share in sorted(spec.shares, key=lambda share: (abs(share - wanted), share)):
             if share in ready:
                 return None

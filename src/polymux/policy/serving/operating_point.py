@@ -260,7 +260,9 @@ def adaptive_batch(state: ModelState, spec: ServingDevice, units: int) -> int:
 
 def _largest(surface: LatencySurface, units: int, most: int, limit_ns: int) -> int:
     """Largest batch of at most `most` that takes at most so long on a share; 0: not even one item does."""
-    low, high = 0, most
+    if surface.latency_ns(units, most) <= limit_ns:
+        return most
+    low, high = 0, most - 1
     while low < high:
         middle = (low + high + 1) // 2
         if surface.latency_ns(units, middle) <= limit_ns:
