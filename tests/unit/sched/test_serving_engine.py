@@ -169,6 +169,26 @@ def test_batches_that_take_longer_than_expected_show_as_drift():
     assert engine.view.models[MODEL.name].drift == pytest.approx(10, rel=0.05)
 
 
+def test_the_rate_of_arrivals_is_measured():
+    engine = _engine()
+    for number in range(300):
+        now = number * 10_000_000
+        engine.handle(RequestsArrived([_request(number, now, now + 100)]), now)
+    assert engine.view.models[MODEL.name].rate_per_s == pytest.approx(100, rel=0.03)
+
+
+def test_requests_given_in_advance_are_admitted_at_their_own_time():
+    asked = []
+
+    class Asked(Scripted):
+        def admit(self, view, request, now):
+            asked.append(now)
+
+    engine = _engine(Asked(), units=())
+    engine.handle(RequestsArrived([_request(1, 5), _request(2, 7), _request(3, 2)]), 4)
+    assert asked == [5, 7, 7]
+
+
 def test_events_that_cannot_be_are_errors_that_name_what_there_is():
     engine = _engine()
     for event, text in [
