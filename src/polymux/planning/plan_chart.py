@@ -16,6 +16,8 @@ _MOST_DEVICES = 48
 """Of which the lanes are drawn; of more, only how much of each is used."""
 _NAMED_MODELS = 24
 _IN_ROW = 12
+_LOGARITHMIC = 100
+"""Models, of more than which the axis is logarithmic."""
 _GREY = "#e4e4e4"
 
 
@@ -150,7 +152,7 @@ def _draw_use(axis: Any, plan: Plan) -> None:
     axis.set_xlim(-0.5, len(devices) - 0.5)
     axis.set_xlabel("devices, the fullest first")
     axis.set_ylabel("% of units × time")
-    axis.legend(frameon=False, loc="lower left", fontsize=8)
+    axis.legend(loc="lower left", fontsize=8)
 
 
 def _draw_attained(axis: Any, plan: Plan) -> None:
@@ -171,7 +173,8 @@ def _draw_attained(axis: Any, plan: Plan) -> None:
         linestyle="--",
         label="allowed; of few requests one may be more",
     )
-    axis.set_xscale("log")
+    if len(missed) > _LOGARITHMIC:
+        axis.set_xscale("log")
     axis.set_xlabel("models, those with the most late first")
     axis.set_ylabel("% late in the simulation")
     axis.legend(frameon=False, fontsize=8)
