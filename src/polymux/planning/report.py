@@ -18,6 +18,9 @@ from polymux.sim.serving.outcome import ModelOutcome, ServingOutcome
 PERCENTILES = (50.0, 99.0, 99.9)
 _MOST_MODELS = 40
 _MOST_DEVICES = 16
+_NARROW = 100
+"""Columns of a terminal below which the tables do without `_LESS_NEEDED`."""
+_LESS_NEEDED = ("answers\n/s", "p50\nms", "Jain")
 
 
 def print_report(console: Console, workload: Workload, runs: Sequence[PolicyRun]) -> None:
@@ -42,14 +45,15 @@ def print_report(console: Console, workload: Workload, runs: Sequence[PolicyRun]
                 style="dim",
             )
     console.print()
-    console.print(_policies(runs))
+    narrow = console.width < _NARROW
+    console.print(_policies(runs, narrow))
     for run in runs:
         waiting = sum(model.unfinished for model in run.outcome.models.values())
         if waiting:
             console.print(f"  {run.policy}: {waiting:,} requests still waited at the end", style="dim")
     for run in runs:
         console.print()
-        console.print(Group(_models(run), *_devices(run)))
+        console.print(Group(_models(run, narrow), *_devices(run)))
 
 
 def results(workload: Workload, runs: Sequence[PolicyRun]) -> dict[str, Any]:
@@ -123,60 +127,85 @@ def _ranked(latencies_ns: np.ndarray[Any, np.dtype[np.int64]]) -> list[tuple[flo
     ]
 
 
-def _table(title: str, first: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column(first, no_wrap=True)
+def _table(title: str | None, first: str, columns: Sequence[str]) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    table.add_column(first, no_wrap=True, vertical="bottom")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     return table
 
 
-def _policies(runs: Sequence[PolicyRun]) -> Table:
-    columns = ("goodput/s", "answers/s", "on time", "of admitted", "refused", "p50 ms", "p99 ms", "p99.9 ms", "used",
-               "Jain", "energy")  # fmt: skip
-    table = _table("", "policy", columns)
-    table.title = None
+def _policies(runs: Sequence[PolicyRun], narrow: bool) -> Table:
+    rows = []
     for run in runs:
         outcome = run.outcome
         refused = sum(model.refused for model in outcome.models.values())
-        times = [_milliseconds(value) for _, value in _ranked(_latencies(outcome))]
-        energy = "" if outcome.energy_j is None else _joules(outcome.energy_j)
-        table.add_row(
-            run.policy, _rate(outcome.goodput_per_s), _rate(outcome.throughput_per_s), _part(outcome.attainment),
-            _part(outcome.admitted_on_time), _part(refused / outcome.offered if outcome.offered else 0.0), *times,
-            _part(outcome.utilisation), f"{outcome.jain:.3f}", energy,
-        )  # fmt: skip
-    return table
+        rows.append(
+            {
+                "goodput\n/s": _rate(outcome.goodput_per_s),
+                "answers\n/s": _rate(outcome.throughput_per_s),
+                "on\ntime": _part(outcome.attainment),
+                "of ad-\nmitted": _part(outcome.admitted_on_time),
+                "re-\nfused": _part(refused / outcome.offered if outcome.offered else 0.0),
+                **_times(_latencies(outcome)),
+                "used": _part(outcome.utilisation),
+                "Jain": f"{outcome.jain:.3f}",
+                "energy": "" if outcome.energy_j is None else _joules(outcome.energy_j),
+            }
+        )
+    return _filled(None, "policy", [run.policy for run in runs], rows, narrow)
 
 
-def _models(run: PolicyRun) -> Table:
-    columns = ("SLO ms", "offered/s", "goodput/s", "on time", "of admitted", "refused", "p50 ms", "p99 ms", "p99.9 ms",
-               "batch", "device time")  # fmt: skip
-    table = _table(run.policy, "model", columns)
+def _models(run: PolicyRun, narrow: bool) -> Table:
     models = list(run.outcome.models.values())
     if len(models) > _MOST_MODELS:
         models = sorted(models, key=lambda model: model.attainment)[:_MOST_MODELS]
+    rows = [
+        {
+            "SLO\nms": f"{model.slo_ns / 1e6:g}",
+            "offered\n/s": _rate(model.offered / model.seconds),
+            "goodput\n/s": _rate(model.goodput_per_s),
+            "on\ntime": _part(model.attainment),
+            "of ad-\nmitted": _part(model.admitted_on_time),
+            "re-\nfused": _part(model.refused / model.offered) if model.offered else "",
+            **_times(model.latencies_ns),
+            "batch": f"{model.mean_batch:.1f}",
+            "device\ntime": f"{model.device_ns / SECOND_NS:.2f} s",
+        }
+        for model in models
+    ]
+    table = _filled(run.policy, "model", [str(model.name) for model in models], rows, narrow)
+    if len(models) < len(run.outcome.models):
         table.caption = (
             f"{_MOST_MODELS} of {len(run.outcome.models):,} models, those with the least on time first"
         )
         table.caption_justify = "left"
-    for model in models:
-        times = [_milliseconds(value) for _, value in _ranked(model.latencies_ns)]
-        refused = _part(model.refused / model.offered) if model.offered else ""
-        table.add_row(
-            str(model.name), f"{model.slo_ns / 1e6:g}", _rate(model.offered / model.seconds),
-            _rate(model.goodput_per_s), _part(model.attainment), _part(model.admitted_on_time), refused, *times,
-            f"{model.mean_batch:.1f}", f"{model.device_ns / SECOND_NS:.2f} s",
-        )  # fmt: skip
     return table
+
+
+def _filled(
+    title: str | None, first: str, names: Sequence[str], rows: Sequence[dict[str, str]], narrow: bool
+) -> Table:
+    """Make a table of rows that map headings to texts."""
+    columns = [heading for heading in rows[0] if not (narrow and heading in _LESS_NEEDED)]
+    table = _table(title, first, columns)
+    table.padding = (0, 1, 0, 0) if narrow else (0, 2, 0, 0)
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(name, *(row[column] for column in columns))
+    return table
+
+
+def _times(latencies_ns: np.ndarray[Any, np.dtype[np.int64]]) -> dict[str, str]:
+    return {f"p{percent:g}\nms": _milliseconds(value) for percent, value in _ranked(latencies_ns)}
 
 
 def _devices(run: PolicyRun) -> list[Table]:
     devices = list(run.outcome.devices.values())
     if not 1 < len(devices) <= _MOST_DEVICES:
         return []
-    table = _table("", "device", ("used", "energy"))
-    table.title = None
+    table = _table(None, "device", ("used", "energy"))
     for device in devices:
         energy = "" if device.energy_j is None else _joules(device.energy_j)
         table.add_row(str(device.id), _part(device.utilisation), energy)
@@ -191,7 +220,7 @@ def _part(part: float) -> str:
     """Write a percentage; what is not all is never written as 100 %."""
     percent = 100 * part
     if 99.9 <= percent < 100:
-        return f"{min(percent, 99.9999):.4f}%".rstrip("0") if percent < 99.9999 else "99.9999%"
+        return f"{min(percent, 99.99):.2f}%"
     return f"{percent:.1f}%"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from polymux.cli import main
 
@@ -49,11 +50,22 @@ def test_the_table_names_policies_models_and_what_they_got(
         "unscheduled",
         "dstack",
         "mobilenet",
-        "goodput/s",
-        "p99.9 ms",
+        "goodput",
+        "p99.9",
         "Jain",
     ):
         assert word in out
+
+
+def test_the_table_fits_into_eighty_columns(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polymux.cli.simulate.terminal", lambda: Console(highlight=False, width=80))
+    assert main(["simulate", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+    assert "…" not in out
+    assert "unscheduled" in out
 
 
 def test_the_json_adds_up_and_is_the_same_every_time(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
