@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import ceil
 from typing import Self
 
 from polymux.core.decision import WakeAt
@@ -19,7 +20,7 @@ from polymux.core.serving.event import (
 from polymux.core.serving.model import ModelName, Request
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.deadline_jobs import DeadlineJobs, Plan
-from polymux.policy.serving.operating_point import Candidate, OperatingPoints
+from polymux.policy.serving.operating_point import SECOND_NS, Candidate, OperatingPoints
 from polymux.policy.serving.settled import Settled
 
 SESSIONS = 10
@@ -41,15 +42,16 @@ class DStack:
     Notes
     -----
     A session is as long as the longest SLO. In it every model that has requests is to run once in each of its SLOs:
-    the first pass plans these deadline jobs of this session and the next, earliest deadline first, each at the
-    earliest time at which it fits beside what runs and what is planned. The second pass starts whatever fits now,
-    least device time over the last ten sessions (relative to the weight) first, unless a deadline job could then no
-    longer be planned; a start within the window of the model's own deadline job is that job. A model that cannot start
-    and lags two of its own batches behind all that could has the earliest possible time reserved, or small shares would
-    fill every gap before a large one fits; and for one that has not had a batch for two sessions, deadline jobs make
-    way. Both passes are done again whenever something can start. Nothing is refused and nothing interrupted.
-    A model without a surface starts at 30 % of the device and is moved to its knee by binary search on what its batches
-    take; it is served on its old share until the new one is ready.
+    the first pass plans these deadline jobs of this session and the next, earliest deadline first, each with the
+    batch that its rate collects in an SLO, at the earliest time at which it fits beside what runs and what is
+    planned. The second pass starts whatever fits now, least device time over the last ten sessions (relative to the
+    weight) first, unless a deadline job could then no longer be planned; a start within the window of the model's own
+    deadline job is that job. A model that cannot start and lags two of its own batches behind all that could has the
+    earliest possible time reserved, or small shares would fill every gap before a large one fits; and for one that
+    has not had a batch for two sessions, deadline jobs make way. Both passes are done again whenever something can
+    start. Nothing is refused and nothing interrupted. A model without a surface starts at 30 % of the device and is
+    moved to its knee by binary search on what its batches take; it is served on its old share until the new one is
+    ready.
 
     References
     ----------
@@ -137,7 +139,8 @@ class DStack:
             for state in view.models.values():
                 point = self._points.usable(state, spec)
                 if point is not None:
-                    run_ns = self._points.run_ns(state, spec, point.units, point.batch)
+                    items = min(point.batch, _collected(state))
+                    run_ns = self._points.run_ns(state, spec, point.units, items)
                     models.append((state.model, point.units, run_ns))
             jobs.add_session(models, begin_ns, length_ns, now)
 
@@ -200,3 +203,9 @@ class DStack:
         """Device time of a model in the sessions that count; what runs counts whole."""
         running = sum(batch.expected_ns for batch in state.running.values())
         return state.device_ns + running - self._past[0][1].get(state.model.name, 0)
+
+
+def _collected(state: ModelState) -> int:
+    """Requests that come within an SLO, at least 1; any number where the rate is not known."""
+    rate = max(state.rate_per_s, state.model.rate_per_s)
+    return max(1, ceil(rate * state.model.slo_ns / SECOND_NS)) if rate else 1 << 30

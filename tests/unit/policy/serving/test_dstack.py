@@ -9,8 +9,9 @@ import pytest
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
 from polymux.perfmodel.flat_knee import FlatKneeSurface
+from polymux.perfmodel.surface import TableSurface
 from polymux.policy.serving.registry import load
-from polymux.sim.serving import ClosedLoop, Load, Scenario, Uniform, simulate
+from polymux.sim.serving import ClosedLoop, Load, Poisson, Scenario, Uniform, simulate
 from tests.unit.policy.serving.backlog import ALEXNET, CONVNETS, MOBILENET, MS, RESNET50, VGG19, held, run
 
 RELAXED = (
@@ -94,3 +95,23 @@ def test_time_is_divided_by_weight_and_a_priority_comes_first(policy):
 
     assert parts(weight=300) == pytest.approx({"a": 0.25, "b": 0.75}, abs=0.02)
     assert parts(priority=1)["b"] > 0.9
+
+
+def test_a_slow_model_is_not_shut_out_by_jobs_that_are_planned_longer_than_they_will_be():
+    cores = ServingDevice(DeviceId("cpu:0"), 2, (1, 2), "cpu", tuple(map(frozenset, ([0, 1], [0], [1]))))
+
+    def linear(one_ms, both_ms, factor):
+        rows = ((one_ms * MS, one_ms * factor * MS), (both_ms * MS, both_ms * factor * MS))
+        return {"cpu": TableSurface((1, 2), (1, 8), rows)}
+
+    models = [
+        (ServedModel(ModelName("small"), 100 * MS, linear(8, 5, 6)), 48.0),
+        (ServedModel(ModelName("smaller"), 100 * MS, linear(6, 4, 6)), 48.0),
+        (ServedModel(ModelName("large"), 400 * MS, linear(70, 40, 7)), 9.6),
+        (ServedModel(ModelName("text"), 50 * MS, linear(3, 2, 3)), 120.0),
+    ]
+    loads = tuple(Load(model, Poisson(rate)) for model, rate in models)
+    outcome = simulate(load("dstack"), Scenario((cores,), loads, 10_000 * MS, warmup_ns=2000 * MS))
+    assert {name: model.attainment > 0.98 for name, model in outcome.models.items()} == {
+        "small": True, "smaller": True, "large": True, "text": True,
+    }  # fmt: skip
