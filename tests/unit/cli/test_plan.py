@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from polymux.cli import main
+from polymux.profiles import ProfileStore
+from polymux.profiles.identity import DeviceIdentity
+from polymux.profiles.records import Grid, Point, ProfiledModel
 
 WORKLOAD = """\
 [simulation]
@@ -103,3 +106,29 @@ def test_a_workload_that_cannot_be_is_told_with_file_key_and_value(
     told = capsys.readouterr().err
     assert "workload.toml" in told
     assert "slo_ms" in told
+
+
+def test_models_can_be_planned_by_their_own_profiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = DeviceIdentity("cpu", "Some processor", 4)
+    store = tmp_path / "profiles.db"
+    with ProfileStore(store, write=True) as profiles:
+        model = ProfiledModel(f"sha256:{'m':0>64}", "measured", weight_nbytes=1000)
+        profiles.put_device(here)
+        profiles.put_model(model)
+        profiles.put_grid(model.key, here.key, Grid((1, 4), (1, 4)))
+        for units in (1, 4):
+            for batch in (1, 4):
+                time_ns = 8_000_000 * batch // units
+                point = Point(units, batch, 10, time_ns, time_ns, time_ns, time_ns, 0, 0.95)
+                profiles.put_point(model.key, here.key, point)
+    path = tmp_path / "own.toml"
+    named = 'profile = "measured"\nname = "mine"\nslo_ms = 50\nrate_per_s = 300'
+    path.write_text(f'[simulation]\nduration_s = 1\n[[device]]\nprofile = "cpu"\n[[model]]\n{named}\n')
+    assert main(["plan", str(path), "--store", str(store), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["met"] is True
+    assert list(plan["devices"]) == [here.key]
+    assert main(["plan", str(path), "--store", str(tmp_path / "none.db")]) == 1
+    assert "none.db" in capsys.readouterr().err
