@@ -19,7 +19,13 @@ from polymux.core.serving.event import (
 from polymux.core.serving.model import ModelName, Request, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.instances import Instances
-from polymux.policy.serving.operating_point import OperatingPoints, adaptive_batch, take
+from polymux.policy.serving.operating_point import (
+    SECOND_NS,
+    OperatingPoints,
+    adaptive_batch,
+    run_time_ns,
+    take,
+)
 from polymux.policy.serving.settled import Settled
 
 
@@ -50,8 +56,8 @@ class Gslice:
     -----
     Slices have the ratio of the knees. When the knees together are more than the device (over-subscription), all are
     cut down, when they are less (under-subscription), what is left is shared out, to the shares that the device offers.
-    Where there are more models than smallest shares, several take turns on a slice, earliest deadline first. Slices
-    change only when models or devices do.
+    Where there are more models than smallest shares, several take turns on a slice, earliest deadline first, grouped so
+    that slices are loaded evenly. Slices change only when models or devices do.
 
     References
     ----------
@@ -116,7 +122,8 @@ class Gslice:
             knees = {
                 name: self._points.wanted(state, device.spec).units for name, state in view.models.items()
             }
-            self._slices[device_id] = cut(knees, device.spec)
+            loads = {name: _load(state, device.spec) for name, state in view.models.items()}
+            self._slices[device_id] = cut(knees, loads, device.spec)
         self._of = {
             (device_id, name): part
             for device_id, parts in self._slices.items()
@@ -125,8 +132,17 @@ class Gslice:
         }
 
 
-def cut(knees: dict[ModelName, int], spec: ServingDevice) -> list[Slice]:
+def _load(state: ModelState, spec: ServingDevice) -> float:
+    """Part of the time for which a model may want the smallest share: by its rate, or one request in each SLO."""
+    rate = state.model.rate_per_s or SECOND_NS / state.model.slo_ns
+    batch = adaptive_batch(state, spec, spec.shares[0]) if state.model.rate_per_s else 1
+    return rate * run_time_ns(state, spec, spec.shares[0], batch) / batch / SECOND_NS
+
+
+def cut(knees: dict[ModelName, int], loads: dict[ModelName, float], spec: ServingDevice) -> list[Slice]:
     """Divide a device among models in the ratio of their knees, into shares that it offers.
+
+    Where there are more models than smallest shares, those with the smallest loads take turns.
 
     Returns
     -------
@@ -136,12 +152,13 @@ def cut(knees: dict[ModelName, int], spec: ServingDevice) -> list[Slice]:
     shares = spec.shares
     most = spec.units // shares[0]
     parts: list[Slice] = []
-    for name in sorted(knees, key=lambda name: -knees[name]):
+    for name in sorted(knees, key=lambda name: -loads[name]):
         if len(parts) < most:
             parts.append(Slice(shares[0], [name], knees[name]))
         else:
-            fewest = min(parts, key=lambda part: (len(part.models), part.knee))
-            fewest.models.append(name)
+            least = min(parts, key=lambda part: sum(loads[other] for other in part.models))
+            least.models.append(name)
+            least.knee = max(least.knee, knees[name])
     left = spec.units - sum(part.units for part in parts)
     while True:  # the slice that has least of what it would like grows by one step, as long as there is room
         growing = [
