@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from math import exp, lgamma, log, log1p
 
+from polymux.core.errors import PolymuxError
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import ModelName, ServingDevice
 from polymux.perfmodel.capacity.demand import DeviceKind
@@ -105,10 +108,22 @@ def _outcomes(policy: str, work: list[tuple[int, Scenario]]) -> Iterator[tuple[i
         for index, part in work:
             yield index, _simulate((policy, part))
         return
-    with ProcessPoolExecutor(cores) as executor:
-        tasks = [(policy, part) for _, part in work]
-        for (index, _), outcome in zip(work, executor.map(_simulate, tasks, chunksize=_CHUNK), strict=True):
-            yield index, outcome
+    tasks = [(policy, part) for _, part in work]
+    try:
+        with ProcessPoolExecutor(cores, initializer=_leave_interrupts) as executor:
+            for (index, _), outcome in zip(
+                work, executor.map(_simulate, tasks, chunksize=_CHUNK), strict=True
+            ):
+                yield index, outcome
+    except BrokenProcessPool as error:
+        raise PolymuxError(
+            "a process that simulated devices was killed, perhaps for want of memory; give a shorter duration"
+        ) from error
+
+
+def _leave_interrupts() -> None:
+    """Let the process that started this one end it when the user interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _simulate(task: tuple[str, Scenario]) -> ServingOutcome:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from polymux.core.errors import PolymuxError
 from polymux.core.serving.model import ModelName
+from polymux.planning import plan_check
 from polymux.planning.demands import measured_dispersion
 from polymux.planning.plan_check import binomial_tail, is_met
+from polymux.planning.workload import parse_workload
+from polymux.sim.serving.cluster import Pool
 from polymux.sim.serving.outcome import ModelOutcome
+
+WORKLOAD = {
+    "simulation": {"duration_s": 1},
+    "device": [{"kind": "gpu", "count": 2, "shares": [50, 100]}],
+    "model": [
+        {
+            "name": "m", "slo_ms": 100, "rate_per_s": 100,
+            "surface": [{"share": [50, 100], "batch": [1, 4], "latency_ms": [[6, 12], [4, 8]]}],
+        }
+    ],
+}  # fmt: skip
 
 
 def outcome(offered: int, late: int) -> ModelOutcome:
@@ -55,3 +73,30 @@ def test_dispersion_is_0_for_equal_distances_1_for_poisson_and_more_for_bursts()
 def test_with_too_little_to_measure_arrivals_count_as_poisson() -> None:
     assert measured_dispersion(np.array([], np.int64), 10) == 1.0
     assert measured_dispersion(np.array([1, 2, 3]), 10) == 1.0
+
+
+def _kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_simulating_process_that_is_killed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_check, "_leave_interrupts", _kill_this_process)
+    monkeypatch.setattr(plan_check.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(plan_check, "_WORTH_PROCESSES", 1)
+    given = parse_workload("test.toml", WORKLOAD).scenario()
+    pools = [Pool((device.id,), {ModelName("m"): 1.0}) for device in given.devices]
+    with pytest.raises(PolymuxError, match="was killed, perhaps for want of memory"):
+        plan_check.simulate_pools("unscheduled", given, pools)
+
+
+def test_several_processes_find_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = parse_workload("test.toml", WORKLOAD).scenario()
+    pools = [Pool((device.id,), {ModelName("m"): 1.0}) for device in given.devices]
+    alone = plan_check.simulate_pools("unscheduled", given, pools)
+    monkeypatch.setattr(plan_check.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(plan_check, "_WORTH_PROCESSES", 1)
+    together = plan_check.simulate_pools("unscheduled", given, pools)
+    assert together.keys() == alone.keys() == {0, 1}
+    for index, outcome in alone.items():
+        latencies = outcome.models[ModelName("m")].latencies_ns.tolist()
+        assert together[index].models[ModelName("m")].latencies_ns.tolist() == latencies
