@@ -24,7 +24,7 @@ BENCHMARKS = {
     "decide": "polymux.bench.decide",
     "simulate": "polymux.bench.simulate",
     "dstack": "polymux.bench.dstack",
-    "policies": "polymux.bench.policies",
+    "policies": "polymux.bench.policies.benchmark",
     "cluster": "polymux.bench.cluster",
 }
 """Name of a benchmark -> its module."""

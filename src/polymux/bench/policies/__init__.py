@@ -1,9 +1,5 @@
 """Policies live: the same open-loop load of real models under each of them, and what the simulator says about it.
 
 `workload` makes and measures the models, `live` runs front ends, `generator` is the load's own process, `prediction`
-simulates the same load, `benchmark` puts them together.
+simulates the same load, `benchmark` puts them together and has ``run``.
 """
-
-from polymux.bench.policies.benchmark import run
-
-__all__ = ["run"]

@@ -14,6 +14,7 @@ from polymux.bench.policies.live import FrontEnd, Outcome, closed_loop, open_loo
 from polymux.bench.policies.prediction import Calibration, Prediction, predict
 from polymux.bench.policies.workload import MODELS, Workload, make_workload
 from polymux.bench.report import Progress, Report, Row
+from polymux.core.errors import PolymuxError
 from polymux.profiling.options import ProfileOptions
 from polymux.profiling.private_server import PrivateServer
 
@@ -21,6 +22,8 @@ POLICIES = ("unscheduled", "temporal", "gslice", "dstack", "spacetime")
 LOADS = (0.5, 0.8, 1.0, 1.2)
 CLIENTS = 16
 """Of the closed loop that measures the capacity."""
+CHANGE_CLIENTS = 4
+"""Of the closed loop while shares change."""
 TARGETS = {1.0: 1.3, 1.2: 2.0}
 """Goodput of spacetime over that of unscheduled, by load."""
 ON_TIME_TARGET = 0.999
@@ -85,6 +88,8 @@ def measure(size: Size, progress: Progress) -> Report:
         with server.connect("measured") as client, server.connect("beside") as other:
             workload = make_workload(Path(folder), (client, other), size.models, size.profile, progress)
         capacity = _capacity(workload, server.socket, size, progress)
+        progress("changes of shares")
+        changes = _share_changes(workload, server.socket, size)
         results: dict[str, dict[str, Any]] = {}
         for policy in size.policies:
             results[policy] = {}
@@ -94,7 +99,7 @@ def measure(size: Size, progress: Progress) -> Report:
     return Report(
         "policies",
         f"{len(size.models)} real models under deadlines, open loop; capacity {capacity.per_s:.1f} requests/s",
-        tuple(_rows(results)),
+        (*_rows(results), *changes),
         results,
         _notes(workload, size, capacity),
     )
@@ -109,7 +114,12 @@ def _capacity(workload: Workload, socket: str, size: Size, progress: Progress) -
         before = _batch_sums(front, workload)
         full = closed_loop(front, workload, size.capacity_requests, CLIENTS, seed=3)
         after = _batch_sums(front, workload)
+        front_log = front.log[-1000:].strip()
     answered = full.latencies_ns >= 0
+    if not answered.all():
+        raise PolymuxError(
+            f"{np.count_nonzero(~answered)} of {len(answered)} requests of a closed loop were not answered: {front_log}"
+        )
     stretch = {}
     for model in workload.models:
         count = after[model.name][0] - before[model.name][0]
@@ -125,21 +135,32 @@ def _capacity(workload: Workload, socket: str, size: Size, progress: Progress) -
     return Capacity(float(np.count_nonzero(answered)) / full.seconds, Calibration(stretch, reply_ns))
 
 
-def _batch_sums(front: FrontEnd, workload: Workload) -> dict[str, tuple[int, float]]:
+def _batch_sums(front: FrontEnd, workload: Workload) -> dict[str, tuple[float, float]]:
     """Count batches of each model, and sum up their seconds, as the front end tells them."""
-    found = {model.name: (0, 0.0) for model in workload.models}
-    for line in front.metrics().splitlines():
-        for name in found:
-            if line.startswith(f'polymux_serving_batch_seconds_sum{{model="{name}/1"}}'):
-                found[name] = (found[name][0], float(line.split()[-1]))
-            if line.startswith(f'polymux_serving_batch_seconds_count{{model="{name}/1"}}'):
-                found[name] = (int(float(line.split()[-1])), found[name][1])
-    return found
+    counts, seconds = front.metric("batch_seconds_count"), front.metric("batch_seconds_sum")
+    return {
+        model.name: (counts.get(model.name, 0.0), seconds.get(model.name, 0.0)) for model in workload.models
+    }
 
 
 def _batch_means(front: FrontEnd, workload: Workload) -> dict[str, int]:
     sums = _batch_sums(front, workload)
     return {name: round(seconds / max(1, count) * 1e9) for name, (count, seconds) in sums.items()}
+
+
+def _share_changes(workload: Workload, socket: str, size: Size) -> tuple[Row, ...]:
+    """Serve without profiles: the shares of models change while their knees are looked for."""
+    with FrontEnd(workload, socket, "spacetime", profiled=False) as front:
+        closed_loop(front, workload, size.capacity_requests, CHANGE_CLIENTS, seed=4)
+        changes, gaps = front.metric("share_changes_total"), front.metric("longest_gap_seconds")
+        counts, seconds = front.metric("batch_seconds_count"), front.metric("batch_seconds_sum")
+    rows = []
+    for model in workload.models:
+        if model.name in gaps:
+            batch_ms = 1e3 * seconds[model.name] / counts[model.name]
+            name = f"{model.name}: longest gap in {changes[model.name]:.0f} changes of share"
+            rows.append(Row(name, 1e3 * gaps[model.name], "ms", batch_ms, "a batch"))
+    return tuple(rows)
 
 
 def _at(

@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 
 LEAD_S = 0.2
-"""From the start of the process's work to the first request."""
+"""From the start of the process's work to the beginning of an open loop."""
 UNANSWERED = 0
 _LENGTH = b"\r\ncontent-length:"
 
@@ -133,10 +133,11 @@ class _Generator:
         for connection in [await self._connect() for _ in range(max(16, self._plan.clients))]:
             self._idle.append(connection)
         gc.freeze()
-        self._start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
         if self._plan.times_ns:
+            self._start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
             await self._open_loop()
         else:
+            self._start_ns = time.monotonic_ns()
             await self._closed_loop()
 
     async def _open_loop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ class FrontEnd:
     socket : str
         Of the server.
     policy : str
+    profiled : bool
+        Whether it knows the workload's profiles.
 
     Raises
     ------
@@ -41,10 +44,11 @@ class FrontEnd:
         On entering, if it does not get ready, with what it said.
     """
 
-    def __init__(self, workload: Workload, socket: str, policy: str) -> None:
+    def __init__(self, workload: Workload, socket: str, policy: str, *, profiled: bool = True) -> None:
+        store = workload.store if profiled else workload.store.with_name("none.db")
         self._words = [
             sys.executable, "-m", "polymux.cli", "serve", str(workload.repository), "--port", "0", "--socket", socket,
-            "--store", str(workload.store), "--policy", policy,
+            "--store", str(store), "--policy", policy,
         ]  # fmt: skip
         self.port = 0
 
@@ -83,10 +87,12 @@ class FrontEnd:
         """What it has said so far."""
         return self._log.read_text()
 
-    def metrics(self) -> str:
-        """Return its metrics as text."""
+    def metric(self, name: str) -> dict[str, float]:
+        """Return the values of one of its metrics, ``polymux_serving_NAME``, by the name of the model."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-            return str(answer.read().decode())
+            text = answer.read().decode()
+        found = re.findall(rf'^polymux_serving_{name}\{{model="([^"/]*)/\d+"\}} (\S+)$', text, re.MULTILINE)
+        return {model: float(value) for model, value in found}
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
