@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from polymux.core.decision import WakeAt
-from polymux.core.errors import BadDecision, Cancelled, DeviceFailed, PolymuxError, ServerGone
+from polymux.core.errors import BadDecision, Cancelled, DeviceFailed, NoDevice, PolymuxError, ServerGone
 from polymux.core.ids import DeviceId
 from polymux.core.serving.decision import (
     Dispatch,
@@ -202,7 +202,8 @@ class Scheduler:
         except asyncio.CancelledError:
             await self._abandon(pending)
             raise
-        self._reply.note(self._clock() - pending.settled_ns)
+        if pending.settled_ns:  # a batch had it: a refusal has no way back that matters
+            self._reply.note(self._clock() - pending.settled_ns)
         return pending.future.result()
 
     def close(self, error: PolymuxError | None = None) -> None:
@@ -265,9 +266,8 @@ class Scheduler:
             case WakeAt(at_ns):
                 self._wake_ups.add(at_ns)
             case PrepareInstance(model, device, units):
-                if units in self.view.models[model].ready.get(
-                    device, ()
-                ):  # said so again, as an event of its own
+                ready = self.view.models[model].ready.get(device, ())
+                if units in ready:  # said so again, as an event of its own
                     asyncio.get_running_loop().call_soon(self._handle, InstanceReady(model, device, units))
                 else:
                     self._start(self._prepare(decision))
@@ -304,17 +304,18 @@ class Scheduler:
             problem = PolymuxError(f"the batch failed: {error!r}")
         finally:
             self._end(dispatch, batch, start_ns, problem)
-        if isinstance(problem, DeviceFailed):
+        if isinstance(problem, DeviceFailed | NoDevice):
             self._handle(ServingDeviceLost(dispatch.device, str(problem)))
+            if all(device.lost is not None for device in self.view.devices.values()):
+                self.close(problem)  # nobody would ever answer what waits
 
     def _end(self, dispatch: Dispatch, batch: Batch, start_ns: int, problem: PolymuxError | None) -> None:
         now = self._clock()
         lost = problem or PolymuxError("the batch gave no answer for it")
         outcomes = [batch.outcomes.get(index, lost) for index in range(len(batch.pending))]
         failed = bool(outcomes) and all(isinstance(outcome, PolymuxError) for outcome in outcomes)
-        self._handle(
-            BatchEnded(dispatch.batch, failed)
-        )  # first: the next batch starts before the answers go out
+        # First of all: the next batch starts before the answers go out.
+        self._handle(BatchEnded(dispatch.batch, failed))
         self.statistics.batch(dispatch, start_ns, now)
         for pending, outcome in zip(batch.pending, outcomes, strict=True):
             on_time = now <= pending.deadline_ns

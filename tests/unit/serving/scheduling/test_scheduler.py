@@ -11,6 +11,7 @@ import pytest
 from polymux.core.decision import WakeAt
 from polymux.core.errors import DeviceFailed, PolymuxError, ServerGone
 from polymux.core.serving.decision import PrepareInstance, RejectRequest, RetireInstance
+from polymux.core.serving.model import Request
 from polymux.core.status import TaskStatus
 from polymux.serving.errors import RequestError
 from tests.unit.serving.scheduling.rig import BLOCKS, CPU, MS, Model, Rig, outcome
@@ -257,6 +258,28 @@ async def test_a_device_that_fails_is_used_no_more_and_its_requests_are_told() -
         await rig.ask(model, 1)
     assert model.ran == [1]
     assert rig.scheduler.view.devices[CPU].lost is not None
+    with pytest.raises(DeviceFailed, match="it burns"):  # at once: there is no other device
+        await rig.ask(model, 1)
+    assert model.ran == [1]
+
+
+@scenario
+async def test_refusals_do_not_make_later_deadlines_shorter() -> None:
+    rig = Rig()
+    model = await rig.add(Model())
+    due: list[int] = []
+
+    def refuse(request: Request) -> RejectRequest | None:
+        due.append(request.deadline_ns - request.arrival_ns)
+        return RejectRequest(request, None, "no") if len(due) < 20 else None
+
+    rig.policy.refuse = refuse
+    await asyncio.sleep(5)
+    for _ in range(19):
+        with pytest.raises(RequestError):
+            await rig.ask(model, 1)
+    assert await rig.ask(model, 1) == [2]
+    assert set(due) == {99 * MS}
 
 
 @scenario
