@@ -60,6 +60,8 @@ class Lane:
         Its reserved batches; they start and end in this order.
     points : dict of DeviceId to list of Point
         The cheapest first.
+    shares : dict of DeviceId to list of int
+        On which it may run, whether or not it is fast enough there.
     best : Point or None
         The cheapest of all devices.
     rate_per_ns : float
@@ -88,6 +90,7 @@ class Lane:
         self.pace = Pace(model.slo_ns)
         self.slots: list[Slot] = []
         self.points: dict[DeviceId, list[Point]] = {}
+        self.shares: dict[DeviceId, list[int]] = {}
         self.best: Point | None = None
         self.rate_per_ns = model.rate_per_s / 1e9
         self.period_ns = 0.0
@@ -168,6 +171,7 @@ class Lane:
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         self._tuned = (max(rate, 1e-18), pace, spread, self.usual_items)
         self.points = {}
+        self.shares = {device_id: sorted(shares) for device_id, (_, shares) in ready.items() if shares}
         self.in_bursts = False
         for device_id, (board, shares) in ready.items():
             points = [point for units in sorted(shares) if (point := self._point(board, units))]

@@ -54,7 +54,19 @@ def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
     for slot in lane.slots:
         slot.items = min(slot.capacity, items)
         items -= slot.items
-    while items > 0 and lane.best is not None:
+    if lane.best is None:  # nothing is fast enough any more, but what was let in is not left lying
+        for device_id, shares in list(lane.shares.items())[:1]:
+            board, units = plan.boards[device_id], shares[-1]
+            board.advance(now)
+            while items > 0:
+                batch = min(items, lane.max_batch(board.spec.kind))
+                took = lane.expected_ns(board.spec.kind, units, batch)
+                start = board.calendar.find(units, took, lane.slots[-1].end if lane.slots else now)
+                slot = Slot(lane.model.name, board, units, start, start + took, batch, batch, now)
+                plan.enter(lane, slot)
+                items -= batch
+        return
+    while items > 0:
         part = min(items, lane.best.batch)
         boards = [plan.boards[device_id] for device_id in lane.points]
         for board in boards:

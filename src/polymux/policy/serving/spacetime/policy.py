@@ -29,7 +29,7 @@ from polymux.policy.serving.spacetime.instances import Instances
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.placing import place, settle
 from polymux.policy.serving.spacetime.plan import Plan
-from polymux.policy.serving.spacetime.slot import Board, Running
+from polymux.policy.serving.spacetime.slot import Board, Running, Slot
 
 _NEVER = 1 << 62
 _TUNE_FIRST_NS, _TUNE_NS, _TUNE_NS_PER_MODEL = 4_000_000, 50_000_000, 500_000
@@ -130,10 +130,32 @@ class SpaceTime:
             wake = min(
                 wake, next((start for start, _, slot in board.slots if start > now and slot.items), _NEVER)
             )
+        if wake == _NEVER and not self._running and (stray := self._stray(view, now)):
+            return stray
         plan.news = False
         if wake < _NEVER and (wake < self._wake_at or self._wake_at <= now):
             self._wake_at = wake
             return [WakeAt(wake)]
+        return ()
+
+    def _stray(self, view: ServingView, now: int) -> Sequence[PolicyDecision]:
+        """Start what waits without a slot while nothing runs: what no model's surface or readiness had a place for."""
+        plan = self._plan
+        for name, state in view.models.items():
+            for device_id, board in plan.boards.items() if state.waiting else ():
+                shares = [u for u in view.devices[device_id].startable if u in state.ready.get(device_id, ())]
+                if not shares:
+                    continue
+                lane = plan.lanes[name]
+                lane.shares.setdefault(device_id, shares)
+                if board.spec.kind not in lane.model.surfaces:
+                    self._instances.usable(lane, state, board)
+                board.advance(now)
+                took = lane.expected_ns(board.spec.kind, shares[-1], state.waiting[0].items)
+                slot = Slot(name, board, shares[-1], now, now + took, 1, 0, now)
+                plan.enter(lane, slot)
+                choice = Choice(slot, shares[-1], 1, state.waiting[0].items, took, "nothing else runs")
+                return [self._start(view, board, choice, now)]
         return ()
 
     def _act(
