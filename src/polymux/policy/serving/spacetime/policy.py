@@ -114,7 +114,7 @@ class SpaceTime:
             self._tune_all(view, now)
         chosen = self._look(view, now)
         if self._instances.wishes:
-            chosen = [*self._instances.wishes, *chosen]
+            chosen = [*chosen, *self._instances.wishes]
             self._instances.wishes = []
         return chosen
 
