@@ -78,16 +78,20 @@ class Workload:
     store: Path
 
     def mix(self, count: int, seed: int) -> NDArray[np.int64]:
-        """Draw whose requests come, in their order."""
-        parts = [model.part for model in self.models]
-        return np.random.default_rng([seed, 1]).choice(len(self.models), count, p=parts)
+        """Draw whose requests come, in their order; each model has its part of them, to the nearest request."""
+        ends = np.round(np.cumsum([model.part for model in self.models]) * count).astype(np.int64)
+        owners = np.searchsorted(ends, np.arange(count), "right").clip(max=len(self.models) - 1)
+        return np.random.default_rng([seed, 1]).permutation(owners)
 
     def arrivals(
         self, rate_per_s: float, seconds: float, seed: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw an open-loop load: times in ns, ascending, and the model of each; the same for the same seed."""
+        """Draw an open-loop load: times in ns, ascending, and the model of each; the same for the same seed.
+
+        A Poisson process of which the number of arrivals is given: a load is what it says, also when it is short.
+        """
         rng = np.random.default_rng([seed, 0])
-        count = max(1, int(rng.poisson(rate_per_s * seconds)))
+        count = max(1, round(rate_per_s * seconds))
         times = np.sort(rng.integers(0, round(seconds * 1e9), count, dtype=np.int64))
         return times, self.mix(count, seed)
 
