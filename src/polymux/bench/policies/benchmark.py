@@ -54,7 +54,7 @@ class Size:
 
 QUICK_SIZE = Size(
     seconds=2.0,
-    capacity_requests=100,
+    capacity_requests=200,
     profile=ProfileOptions(batches=(1, 2, 4, 8), min_repeats=8, max_repeats=8, place_s=0.3),
 )
 
@@ -132,7 +132,7 @@ def _capacity(workload: Workload, socket: str, size: Size, progress: Progress) -
         if latency >= 0
     ]
     reply_ns = max(0, int(np.median(ways)))
-    return Capacity(float(np.count_nonzero(answered)) / full.seconds, Calibration(stretch, reply_ns))
+    return Capacity(full.steady_per_s, Calibration(stretch, reply_ns))
 
 
 def _batch_sums(front: FrontEnd, workload: Workload) -> dict[str, tuple[float, float]]:

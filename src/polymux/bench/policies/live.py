@@ -140,6 +140,8 @@ class Outcome:
         Longest time that a request was sent late.
     failed : int
         Answers that were neither 200 nor a refusal.
+    steady_per_s : float
+        Answers a second of a closed loop, from the one with which every client has had its first to the last.
     """
 
     models: NDArray[np.int64]
@@ -149,6 +151,7 @@ class Outcome:
     cpu_s: float
     lag_ns: int
     failed: int
+    steady_per_s: float
 
 
 def send(front: FrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
@@ -174,7 +177,14 @@ def send(front: FrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
         front.cpu_s - before_s + sent.cpu_s,
         sent.lag_ns,
         int(np.count_nonzero(~answered & (status != 503) & (status != UNANSWERED))),
+        _steady_per_s(np.sort(end[answered]), plan.clients),
     )
+
+
+def _steady_per_s(ends_ns: NDArray[np.int64], clients: int) -> float:
+    if not 0 < clients < len(ends_ns):
+        return 0.0
+    return float((len(ends_ns) - clients) / max(1, ends_ns[-1] - ends_ns[clients - 1]) * 1e9)
 
 
 def open_loop(front: FrontEnd, workload: Workload, rate_per_s: float, seconds: float, seed: int) -> Outcome:
