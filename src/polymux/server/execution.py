@@ -9,6 +9,7 @@ them together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from time import monotonic_ns
 
@@ -195,9 +196,15 @@ class Execution:
         self._kept.forget(queue.id)
 
     def bring(
-        self, session: Session, queue: TaskQueue, refs: list[Ref], location: int, relieve: Relieve
+        self,
+        session: Session,
+        queue: TaskQueue,
+        refs: list[Ref],
+        location: int,
+        relieve: Relieve,
+        also: Sequence[Want] = (),
     ) -> Lease:
-        """Bring a task's buffers to a place.
+        """Bring a task's buffers to a place, and hold others as well that are there (`Residency.acquire`).
 
         Raises
         ------
@@ -205,12 +212,9 @@ class Execution:
             OUT_OF_MEMORY or BAD_BUFFER, in words, or what the device says.
         """
         wants = [Want(session.home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
-        return self._bring(wants, queue, location, relieve)
-
-    def _bring(self, wants: list[Want], queue: TaskQueue, location: int, relieve: Relieve) -> Lease:
         stream = self._stream if self._location != HOST else None
         try:
-            return self._acquire(location, wants, queue.id, stream, relieve)
+            return self._acquire(location, wants, queue.id, stream, relieve, also)
         except DoesNotFitError as error:
             raise LaunchError(TaskStatus.OUT_OF_MEMORY, str(error)) from error
         except ContentLostError as error:
@@ -225,16 +229,22 @@ class Execution:
             raise LaunchError(TaskStatus.CANCELLED, str(error)) from error
 
     def _acquire(
-        self, location: int, wants: list[Want], queue: str, stream: Stream | None, relieve: Relieve
+        self,
+        location: int,
+        wants: list[Want],
+        queue: str,
+        stream: Stream | None,
+        relieve: Relieve,
+        also: Sequence[Want],
     ) -> Lease:
         """Bring buffers; a copy out of another device is tried again until that one counts as lost."""
         for _ in range(LOST_AFTER):
             try:
-                return self._residency.acquire(location, wants, queue, stream, relieve)
+                return self._residency.acquire(location, wants, queue, stream, relieve, also)
             except CopyFailedError as error:
                 if error.location == self._location:
                     raise
-        return self._residency.acquire(location, wants, queue, stream, relieve)
+        return self._residency.acquire(location, wants, queue, stream, relieve, also)
 
     def _prepare(self, session: Session, kernel_id: int) -> Ready | None:
         kernel = session.kernels.by_id(kernel_id)
@@ -265,14 +275,14 @@ class Execution:
         """Run a C function on the device's own memory; further ones on the same buffers may run without Python."""
         views = self._views(ready, refs, key)
         queue = bound.queue
-        kept, wants = self._kept.begin(queue, refs)
+        kept, others = self._kept.begin(queue, refs)
         try:
-            lease = self._bring(wants, queue, self._location, relieve)
+            lease = self.bring(queue.session, queue, refs, self._location, relieve, others)
         except LaunchError:
-            if len(wants) == len(refs):
+            if not others:
                 raise
             self._kept.start_anew(kept)
-            lease = self._bring(wants[: len(refs)], queue, self._location, relieve)
+            lease = self.bring(queue.session, queue, refs, self._location, relieve)
         try:
             operands = [Operand(view, None, lease.memory(view.slot)) for view in views]
             start_ns = monotonic_ns()

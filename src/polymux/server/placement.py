@@ -265,6 +265,12 @@ class Lease:
     moved_nbytes: int = 0
     """Bytes that were copied to get them there."""
 
+    @classmethod
+    def of(cls, plan: Plan, moved_nbytes: int) -> Lease:
+        """Make the lease of a plan that has been carried out."""
+        placements, wants = [pair[0] for pair in plan.leased], [pair[1] for pair in plan.leased]
+        return cls(plan.location, placements, wants, moved_nbytes)
+
     def memory(self, slot: int) -> Any:
         """Give the device memory of one of the leased buffers."""
         for placement, want in zip(self.placements, self.wants, strict=True):

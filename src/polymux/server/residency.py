@@ -81,6 +81,7 @@ class Residency:
         queue: str = "",
         stream: Copier | None = None,
         relieve: Relieve | None = None,
+        also: Sequence[Want] = (),
     ) -> Lease:
         """Bring buffers to one place and, on a device, hold them there.
 
@@ -97,6 +98,8 @@ class Residency:
             The calling thread's own stream of that device; the device's copier otherwise.
         relieve : callable, optional
             Ends a task of the calling thread, which may be what has to be waited for; False when there is none.
+        also : sequence of Want
+            Held as well, as far as their content is there at that moment: what no task asks for is not taken away.
 
         Returns
         -------
@@ -113,12 +116,13 @@ class Residency:
             The session has ended.
         """
         wanted = merged(wants)
+        waiter = Waiter(location, frozenset(want.home.key for want in wanted), also)
         evict_all = False
         while True:
-            chosen, done = self._choose(location, wanted, queue, evict_all, relieve)
+            chosen, done = self._choose(waiter, wanted, queue, evict_all, relieve)
             try:
                 moved_nbytes = 0 if done else self._carry_out(chosen, stream)
-                return Lease(location, [placement for placement, _ in chosen.leased], wanted, moved_nbytes)
+                return Lease.of(chosen, moved_nbytes)
             except MemoryError as error:
                 if evict_all and not (relieve is not None and relieve()):
                     raise self._refused(wanted, location, error) from error
@@ -204,11 +208,6 @@ class Residency:
             placement = self._ledger.find(want.home)
             return placement is not None and location in placement.copies
 
-    def having(self, location: int, wants: Sequence[Want]) -> list[Want]:
-        """Return those of `wants` whose buffers have their content at a place now."""
-        with self._changed:
-            return [want for want in wants if self._ledger.has(want.home, location)]
-
     def release_held(self, queue: str) -> None:
         """Keep nothing for a queue any more; memory that holds nothing valid is given back."""
         with self._changed:
@@ -291,10 +290,9 @@ class Residency:
     # ---- waiting and copying ----
 
     def _choose(
-        self, location: int, wanted: list[Want], queue: str, evict_all: bool, relieve: Relieve | None
+        self, waiter: Waiter, wanted: list[Want], queue: str, evict_all: bool, relieve: Relieve | None
     ) -> tuple[Plan, bool]:
         """Wait until a plan is possible and begin it; True when nothing has to be copied and it has ended as well."""
-        waiter = Waiter(location, frozenset(want.home.key for want in wanted))
         while True:
             begun = self._begin(waiter, wanted, queue, evict_all, wait=relieve is None)
             if begun is not None:
@@ -306,7 +304,10 @@ class Residency:
         self, waiter: Waiter, wanted: list[Want], queue: str, evict_all: bool, wait: bool
     ) -> tuple[Plan, bool] | None:
         with self._changed:
-            chosen = self._try(waiter, wanted, queue, evict_all)
+            here = waiter.at_hand(self._waiters, lambda want: self._ledger.has(want.home, waiter.location))
+            chosen = self._try(waiter, merged([*wanted, *here]), queue, evict_all) if here else None
+            if chosen is None:
+                chosen = self._try(waiter, wanted, queue, evict_all)
             if chosen is None and not wait:
                 return None
             if chosen is None:

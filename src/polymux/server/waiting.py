@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from polymux.server.placement import HOST, Key
+from polymux.server.placement import HOST, Key, Want
 
 PASSES = 32
 """How many younger tasks may overtake one that waits."""
@@ -19,7 +19,16 @@ class Waiter:
 
     location: int
     keys: frozenset[Key]
+    also: Sequence[Want] = ()
+    """What it takes as well where that is there and nobody waits for it."""
     passed: int = 0
+
+    def at_hand(self, waiting: Sequence[Waiter], is_there: Callable[[Want], bool]) -> list[Want]:
+        """What it takes as well now."""
+        if not self.also:
+            return []
+        awaited = {key for other in waiting for key in other.keys}
+        return [want for want in self.also if want.home.key not in awaited and is_there(want)]
 
     def elders(self, waiting: Sequence[Waiter]) -> list[Waiter]:
         """Those of the waiting ones that came before it, and that may have to wait for what it takes."""

@@ -70,7 +70,7 @@ class WorkingSets:
         WorkingSet
             Of the queue.
         list of Want
-            What to hold: the task's buffers and, when they are to be kept, all those of the set that are here.
+            The buffers of its set, to be held beside those of the task; empty as long as nothing is to be kept.
         """
         kept = self._sets.get(queue.id)
         if kept is None:
@@ -78,7 +78,6 @@ class WorkingSets:
         if kept.lease is not None:
             self._end(queue.id, kept)
         home = queue.session.home
-        wants = [Want(home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in refs]
         kept.streak += 1
         if kept.streak == 1 or len(kept.refs) + len(refs) > MOST_BUFFERS:
             kept.refs.clear()
@@ -86,10 +85,9 @@ class WorkingSets:
             before = kept.refs.get(ref[0])
             access = ref[2] | (before[2] if before is not None and before[1] == ref[1] else 0)
             kept.refs[ref[0]] = (*ref[:2], access, *ref[3:])
-        if kept.streak >= STREAK:
-            all_of_set = [Want(home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in kept.refs.values()]
-            wants += self._residency.having(self._location, all_of_set)
-        return kept, wants
+        if kept.streak < STREAK:
+            return kept, []
+        return kept, [Want(home(ref[0], ref[1], ref[5]), ref[6], ref[2]) for ref in kept.refs.values()]
 
     def start_anew(self, kept: WorkingSet) -> None:
         """Keep nothing for now: the set cannot be here together."""

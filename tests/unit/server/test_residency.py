@@ -397,3 +397,34 @@ def test_a_queues_footprint_is_what_it_used_last_by_place() -> None:
     machine.residency.release(machine.residency.acquire(2, [app.want(2)], "1.0"))
     machine.residency.release(machine.residency.acquire(2, [app.want(1, WRITE)], "1.1"))
     assert machine.residency.footprints() == {"1.0": {1: 10, 2: 5}, "1.1": {2: 20}}
+
+
+def test_what_is_held_as_well_is_taken_only_where_it_is_there() -> None:
+    machine, app = Machine(100, 100), Application(1, [10, 10, 10])
+    run(machine, 1, app, 0, value=2)
+    run(machine, 2, app, 1, value=3)
+    lease = machine.residency.acquire(
+        1, [app.want(2, READ)], "q", also=[app.want(slot, WRITE) for slot in range(3)]
+    )
+    assert sorted(want.home.slot for want in lease.wants) == [0, 2]
+    assert (app.location(0), app.location(1)) == (1, 2)
+    machine.residency.release(lease)
+    assert run(machine, HOST, app, 0) == 2
+    assert run(machine, HOST, app, 1) == 3
+
+
+def test_what_is_held_as_well_is_left_to_whoever_waits_for_it() -> None:
+    machine, app = Machine(100, 100), Application(1, [10, 10])
+    run(machine, 1, app, 0, value=2)
+    run(machine, 1, app, 1, value=3)
+    holder = machine.residency.acquire(1, [app.want(0, READ | WRITE)], "q")
+    waiting = threading.Thread(target=go_home, args=(machine, app, 0))
+    waiting.start()
+    while not machine.residency._waiters:
+        pass
+    lease = machine.residency.acquire(1, [app.want(1, READ)], "r", also=[app.want(0, READ)])
+    assert [want.home.slot for want in lease.wants] == [1]
+    machine.residency.release(holder)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    machine.residency.release(lease)
