@@ -140,6 +140,7 @@ class Ledger:
 
     def abandon(self, chosen: Plan) -> None:
         """End a plan whose copies failed: what has moved stays where it is, nothing stays marked or pinned."""
+        chosen.let_go()
         for copy in chosen.spills:
             self._end_spill(copy)
         if not chosen.ahead:
@@ -156,8 +157,10 @@ class Ledger:
         for placement in (*(placement for placement, _ in chosen.leased), *spilling):
             self._settle(placement)
 
-    def unpin(self, placement: Placement, location: int, access: int) -> None:
+    def unpin(self, placement: Placement, location: int, access: int, kept: bool) -> None:
         """End a task's use of a buffer on a device."""
+        if kept:
+            placement.kept_at.remove(location)
         placement.copies[location].pins -= 1
         if access & WRITE:
             placement.writers -= 1
@@ -268,8 +271,6 @@ class Ledger:
             stale.move_to_end(id(copy))  # the next sweep looks at others
             for home in [home for home in copy.placement.homes if not _lives(home)]:
                 self.forget(home.key, home.generation)
-
-    # ---- steps ----
 
     def _lease(self, chosen: Plan, placement: Placement, want: Want) -> None:
         placement.queue = chosen.queue or placement.queue

@@ -146,6 +146,7 @@ class Placement:
         "gone_from",
         "homes",
         "host_reads",
+        "kept_at",
         "last",
         "lent",
         "nbytes",
@@ -172,6 +173,8 @@ class Placement:
         """A device to which it is being copied ahead: tasks on the host must ask from then on."""
         self.version = 0
         """How often somebody began to write it."""
+        self.kept_at: list[int] = []
+        """Where it is held for tasks that will use it without asking."""
         self.writers = 0
         """Running tasks that write it, all at one place."""
         self.written_at = HOST
@@ -253,6 +256,20 @@ class Plan:
     fills: list[Fill] = field(default_factory=list)
     reserved_nbytes: int = 0
     """Memory of the place that is free and kept for the fills."""
+    keeps: bool = False
+    """Whether its buffers are held for further tasks, which will not ask."""
+
+    def keep(self) -> None:
+        """Hold its buffers for further tasks: nobody writes them elsewhere until they are let go of."""
+        self.keeps = True
+        for placement, _ in self.leased:
+            placement.kept_at.append(self.location)
+
+    def let_go(self) -> None:
+        """End `keep`, if it was called."""
+        if self.keeps:
+            for placement, _ in self.leased:
+                placement.kept_at.remove(self.location)
 
 
 @dataclass(slots=True)
@@ -264,12 +281,14 @@ class Lease:
     wants: Sequence[Want]
     moved_nbytes: int = 0
     """Bytes that were copied to get them there."""
+    keeps: bool = False
+    """Whether they are held for further tasks."""
 
     @classmethod
     def of(cls, plan: Plan, moved_nbytes: int) -> Lease:
         """Make the lease of a plan that has been carried out."""
         placements, wants = [pair[0] for pair in plan.leased], [pair[1] for pair in plan.leased]
-        return cls(plan.location, placements, wants, moved_nbytes)
+        return cls(plan.location, placements, wants, moved_nbytes, plan.keeps)
 
     def memory(self, slot: int) -> Any:
         """Give the device memory of one of the leased buffers."""

@@ -154,6 +154,8 @@ def _must_wait(placement: Placement, copy: Copy | None, want: Want, location: in
         return True
     if want.access & WRITE and placement.read_by_copies:
         return True
+    if want.access & WRITE and any(place != location for place in placement.kept_at):
+        return True
     if copy is None:
         return False
     return copy.busy or (not copy.valid and copy.pins > 0)  # those who use stale bytes still read them

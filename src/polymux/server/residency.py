@@ -100,6 +100,7 @@ class Residency:
             Ends a task of the calling thread, which may be what has to be waited for; False when there is none.
         also : sequence of Want
             Held as well, as far as their content is there at that moment: what no task asks for is not taken away.
+            Until the lease ends nobody writes any of its buffers elsewhere.
 
         Returns
         -------
@@ -139,7 +140,7 @@ class Residency:
             return
         with self._changed:
             for placement, want in zip(lease.placements, lease.wants, strict=True):
-                self._ledger.unpin(placement, lease.location, want.access)
+                self._ledger.unpin(placement, lease.location, want.access, lease.keeps)
             self._changed.notify_all()
 
     # ---- ahead of tasks that will come ----
@@ -221,8 +222,6 @@ class Residency:
             fits = sum(want.nbytes for want in wants) <= store.capacity_nbytes
             return None if fits else too_large(wants, store)
 
-    # ---- shared buffers ----
-
     def make_shared(self, home: Home, nbytes: int) -> None:
         """Remember a buffer even while it is at home, because others will have it as well."""
         with self._changed:
@@ -237,8 +236,6 @@ class Residency:
         """Say that `other` has the pages of the shared `home`: one buffer; False when that one is gone."""
         with self._changed:
             return self._ledger.join(home, other)
-
-    # ---- the end of buffers ----
 
     def forget(self, key: Key, generation: int) -> None:
         """Drop a buffer that its client has freed; device memory goes as soon as no task runs on it."""
@@ -320,6 +317,8 @@ class Residency:
                     self._waiters.remove(waiter)
                     self._changed.notify_all()  # whoever is behind it may be able to go on
             self._ledger.mark(chosen)
+            if waiter.also:
+                chosen.keep()
             done = not (chosen.spills or chosen.fills)
             if done:
                 self._ledger.end(chosen)

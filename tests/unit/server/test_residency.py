@@ -428,3 +428,21 @@ def test_what_is_held_as_well_is_left_to_whoever_waits_for_it() -> None:
     waiting.join(30)
     assert not waiting.is_alive()
     machine.residency.release(lease)
+
+
+@pytest.mark.parametrize("place", [HOST, 2])
+def test_what_is_held_for_further_tasks_is_written_nowhere_else_until_they_are_through(place: int) -> None:
+    machine, app = Machine(100, 100), Application(1, [10])
+    assert run(machine, 1, app, 0) == 0
+    lease = machine.residency.acquire(1, [app.want(0, READ)], "q", also=[app.want(0, READ)])
+    assert run(machine, 2, app, 0) == 0  # reading is free
+    writing = threading.Thread(target=run, args=(machine, place, app, 0, 7))
+    writing.start()
+    while not machine.residency._waiters:
+        pass
+    assert lease.memory(0)[0] == 0
+    machine.residency.release(lease)
+    writing.join(30)
+    assert not writing.is_alive()
+    assert run(machine, 1, app, 0) == 7
+    run(machine, 2, app, 0, value=8)  # nothing is held any more
