@@ -9,9 +9,6 @@ namespace polymux {
 
 namespace {
 
-// Tasks without a caller that run before a caller that does not want to sleep gets its turn.
-constexpr uint32_t kMostAtOnce = 16;
-
 // A counter with one writer.
 void add(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -222,7 +219,7 @@ void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const
   }
 }
 
-Worker::Next Worker::next(bool block) {
+Worker::Next Worker::next(bool block, uint32_t most) {
   for (uint32_t ran = 0;;) {
     if (changed_.load(std::memory_order_acquire)) apply_changes();
     if (!released_.empty()) {
@@ -232,7 +229,7 @@ Worker::Next Worker::next(bool block) {
     }
     if (woken_.exchange(false, std::memory_order_acq_rel)) return {Kind::woken, nullptr, {}, {}, {}};
     // A caller that has tasks in hand is not kept from them by those that need no caller.
-    BoundQueue* b = block || ran < kMostAtOnce ? bound_.choose() : nullptr;
+    BoundQueue* b = block || ran < most ? bound_.choose() : nullptr;
     if (b == nullptr) {
       if (!block) return {Kind::idle, nullptr, {}, {}, {}};
       sleep();

@@ -84,8 +84,10 @@ class Worker {
 
   // Only from the accelerator thread.
   // block false: "idle" instead of sleeping, for a caller that has tasks in hand. Tasks of one queue may be in hand
-  // together; they end in order.
-  Next next(bool block = true);
+  // together; they end in order. most: tasks without a caller that run before a caller that does not want to sleep
+  // gets its turn.
+  static constexpr uint32_t kMostAtOnce = 16;
+  Next next(bool block = true, uint32_t most = kMostAtOnce);
   void complete(TaskRecord* task, int32_t status, const std::string& message);
   // Back to the head of its queue, which is held until whoever decides says resume, fail_head or unbind.
   void put_back(TaskRecord* task);

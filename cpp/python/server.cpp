@@ -60,11 +60,11 @@ nb::list refs_of(const TaskRecord& record) {
   return out;
 }
 
-nb::tuple next_tuple(Worker& worker, bool block) {
+nb::tuple next_tuple(Worker& worker, bool block, uint32_t most) {
   Worker::Next next;
   {
     nb::gil_scoped_release release;
-    next = worker.next(block);
+    next = worker.next(block, most);
   }
   switch (next.kind) {
     case Worker::Kind::task:
@@ -297,7 +297,8 @@ void bind_server(nb::module_& m) {
       .def("resume", &Worker::resume, "queue"_a)
       .def("fail_head", &Worker::fail_head, "queue"_a, "status"_a, "message"_a)
       .def("wake", &Worker::wake)
-      .def("next", &next_tuple, "block"_a = true, "block False: \"idle\" instead of sleeping.")
+      .def("next", &next_tuple, "block"_a = true, "most"_a = Worker::kMostAtOnce,
+           "block False: \"idle\" instead of sleeping, and after `most` tasks that needed no caller.")
       .def(
           "complete",
           [](Worker& w, TaskRecord& t, int32_t status, const std::string& message) { w.complete(&t, status, message); },

@@ -231,7 +231,7 @@ def test_what_waits_when_a_device_is_lost_runs_when_it_is_back(policy: str) -> N
 
 
 @pytest.mark.parametrize("items", [8, 20])
-@pytest.mark.parametrize("policy", [name for name in names() if name != "spacetime"])  # which refuses it
+@pytest.mark.parametrize("policy", names())
 def test_a_request_as_large_as_a_batch_or_larger_is_answered(policy: str, items: int) -> None:
     driver = _busy(policy)
     (request,) = driver.arrive(ModelName("m1"), 1, 1000 * MS, items=items)

@@ -30,6 +30,8 @@ from polymux.server.result_shapes import report_shapes
 from polymux.server.session import TaskQueue
 from polymux.server.started import BoundQueue, Ready, Started, TakenBackError, may_run_again
 
+ANY_NUMBER = 2**32 - 1
+
 
 class Accelerator:
     """One stream, its thread and the queues bound to it.
@@ -135,7 +137,10 @@ class Accelerator:
             self._finish_oldest()
         if len(under_way) >= self.device.launch_ahead:
             self._finish_oldest()
-        kind, value = self.worker.next(not (under_way or self._execution.holds_on))
+        if under_way:
+            kind, value = self.worker.next(block=False)
+        else:  # what is held for tasks to come is let go of when none is there
+            kind, value = self.worker.next(not self._execution.holds_on, ANY_NUMBER)
         if kind == "task":
             self._take(value)
         elif kind == "idle":

@@ -192,6 +192,11 @@ class Lane:
                 made.append(Point(point.units, batch, took, took * point.units / device.units / batch))
         return sorted(made, key=lambda point: point.cost_ns)
 
+    def enlarged(self, point: Point, items: int, device: ServingDevice) -> Point:
+        """The same share with a batch of more items."""
+        took = self.expected_ns(device.kind, point.units, items)
+        return Point(point.units, items, took, took * point.units / device.units / items)
+
     def cheapest(self, board: Board, shares: Collection[int]) -> Point | None:
         """The share of these on which an item costs least; None: none of them is fast enough."""
         points = [point for units in sorted(shares) if (point := self._point(board, units))]

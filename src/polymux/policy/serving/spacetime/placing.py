@@ -99,11 +99,11 @@ def _earliest(
             points = lane.points[board.spec.id]
             if part < 1:
                 points = lane.smaller(points, part, items, board.spec)
-            for point in points:
-                if point.cost_ns > dear_ns / part * (_DEAR_LIMITED if lane.limited else 1):
+            for usual in points:
+                if usual.cost_ns > dear_ns / part * (_DEAR_LIMITED if lane.limited else 1):
                     break
-                if point.batch < items:
-                    continue
+                # one request may bring more than is collected otherwise
+                point = usual if usual.batch >= items else lane.enlarged(usual, items, board.spec)
                 slot, end = _try(lane, board, point, earliest, target, deadline, items, kept)
                 if slot is not None:
                     return slot, end

@@ -73,7 +73,9 @@ class SpaceTime:
         slots = lane.slots
         waiting = view.models[request.model].waiting
         if waiting and deadline < waiting[-1].deadline_ns:
-            if plan.insert(lane, waiting, request, now):
+            if plan.insert(lane, waiting, request, now) or self._insert_with_room(
+                lane, waiting, request, now
+            ):
                 return None
         elif slots and plan.join(lane, now, deadline, items):
             return None
@@ -86,6 +88,18 @@ class SpaceTime:
                     return None
                 lane.closed_before, lane.closed_version = end, plan.version
         return self._refused(lane, request, now)
+
+    def _insert_with_room(self, lane: Lane, waiting: Sequence[Request], request: Request, now: int) -> bool:
+        """Reserve one more batch behind the others and promise a place to a request that goes before some of them."""
+        plan = self._plan
+        slot, _ = place(plan, lane, now, waiting[-1].deadline_ns, request.items)
+        if slot is None:
+            return False
+        slot.items = 0
+        if plan.insert(lane, waiting, request, now):
+            return True
+        plan.drop(lane, slot)
+        return False
 
     @staticmethod
     def _refused(lane: Lane, request: Request, now: int) -> RejectRequest:
