@@ -30,12 +30,14 @@ def served(tmp_path: Path) -> Iterator[tuple[FrontEnd, Path]]:
 
 
 def migrate(socket: Path, device: str) -> None:
-    subprocess.run(
+    said = subprocess.run(
         [POLYMUX, "migrate", "repeat/1", device, "--socket", str(socket)],
-        check=True,
         timeout=60,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
+    assert said.returncode == 0, said.stdout
 
 
 def ask(client: triton.InferenceServerClient, seed: int) -> bool:

@@ -152,18 +152,28 @@ class Mover:
 
     def _reserve(self, queue: TaskQueue, location: int, wants: Sequence[Want]) -> str | None:
         """Take memory for as much as there is room for; the next task has to be among it."""
-        why = "running tasks hold its memory"
+        if self._take_memory(queue, location, wants) is None:
+            return None
+        for _ in range(TASKS_LOOKED_AT):
+            head = pending_wants(queue, 1)
+            problem = self._take_memory(queue, location, head)
+            if problem is None:
+                return None
+            if head == pending_wants(queue, 1):
+                return f"there is no room for the data of its next task: {problem}"
+        return None  # tasks end faster than one can be looked at: those to come wait for memory there, as any task
+
+    def _take_memory(self, queue: TaskQueue, location: int, wants: Sequence[Want]) -> str | None:
+        """Have memory for buffers in their order; the reason for the first that has none."""
         for want in wants:
+            problem = "running tasks hold its memory"
             try:
                 self._residency.bring_ahead(location, Want(want.home, want.nbytes, 0), queue.id)
             except DoesNotFitError as error:
-                why = str(error)
+                problem = str(error)
             if not self._residency.has_memory(location, want):
-                break
-        head = pending_wants(queue, 1)
-        if all(self._residency.has_memory(location, want) for want in head):
-            return None
-        return f"there is no room for the data of its next task: {why}"
+                return problem
+        return None
 
     def _steady(self, queue: TaskQueue, location: int, wants: Sequence[Want]) -> list[Want]:
         """Choose what is worth to be copied now: what no task will write before the copies are made."""

@@ -237,6 +237,22 @@ def test_memory_that_running_tasks_hold_is_a_problem_and_nobody_waits() -> None:
     assert rig.prepare(SECOND) is None
 
 
+@pytest.mark.parametrize("room", (100, 25))
+def test_tasks_that_pass_while_memory_is_taken_are_no_problem(room: int) -> None:
+    rig = Rig([10, 20, 5], 100, room)
+    for slot in range(3):
+        rig.run(1, slot, READ | WRITE)
+    rig.pending({0: WRITE}, {1: WRITE})
+    allocate = rig.machine.devices[2].allocate
+
+    def passed_meanwhile(nbytes: int) -> Any:
+        rig.pending({2: WRITE})  # the tasks that were looked at have ended, another one is next
+        return allocate(nbytes)
+
+    rig.machine.devices[2].allocate = passed_meanwhile
+    assert rig.prepare(SECOND) is None
+
+
 def test_a_driver_that_has_no_memory_is_a_problem_and_nothing_is_kept() -> None:
     rig = Rig([10, 10], 100, 100)
     rig.run(1, 0, READ | WRITE, value=6)
