@@ -237,7 +237,7 @@ def test_memory_that_running_tasks_hold_is_a_problem_and_nobody_waits() -> None:
     assert rig.prepare(SECOND) is None
 
 
-@pytest.mark.parametrize("room", (100, 25))
+@pytest.mark.parametrize("room", [100, 25])
 def test_tasks_that_pass_while_memory_is_taken_are_no_problem(room: int) -> None:
     rig = Rig([10, 20, 5], 100, room)
     for slot in range(3):
