@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -157,6 +158,8 @@ def _serve(options: RuntimeOptions, path: Path) -> int:
         runtime.start()
         runtime.listen(path)
         _print_banner(runtime, path)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no task waits while the collector looks at all of it
         signal.sigwait(ENDING)
     except PolymuxError:
         runtime.close()

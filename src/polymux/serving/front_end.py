@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -113,6 +114,8 @@ async def _run(
     loading = asyncio.create_task(lifecycle.run())
     loading.add_done_callback(_report)
     host, port = listener.getsockname()[:2]
+    gc.collect()
+    gc.freeze()  # what is there now stays: no request waits while the collector looks at all of it
     listener.listen(2048)
     listening(host, port)
     await serve_http(app, limits, listener)
