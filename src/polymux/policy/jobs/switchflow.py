@@ -1,0 +1,190 @@
+"""SwitchFlow: a device belongs to one job at a time, which gives way between subgraphs to whoever comes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
+
+from polymux.core.decision import WakeAt
+from polymux.core.errors import InvalidRequest
+from polymux.core.jobs.decision import Grant, JobPolicyDecision, LetTasksRun, TakeBack
+from polymux.core.jobs.event import JobEvent
+from polymux.core.jobs.model import PreemptionLevel
+from polymux.core.jobs.view import JobDeviceState, JobState, JobView
+from polymux.policy.jobs.fair_queue import FairQueue
+from polymux.policy.jobs.levels import AT_ONCE_NS, MS, cheapest, take_back
+from polymux.policy.jobs.occupancy import WINDOW_NS, Occupancy
+from polymux.policy.jobs.placing import Plan, are_too_large
+from polymux.policy.jobs.turns import Turns
+
+_FOR_PRIORITY_NS = 10 * MS
+"""How soon a job of higher priority is to have its device."""
+_FOR_TURNS_NS = 10_000 * MS
+"""How soon one of the same priority is to have it: no hurry."""
+
+
+class SwitchFlow:
+    """One job at a time holds a device, and gives way at once to tasks and higher priorities; preempted jobs may move.
+
+    Tasks of queues come before jobs of their own priority and below. Jobs of one priority take turns, by weight. A job
+    that is preempted goes on elsewhere where that finishes it sooner, and comes back when its device is free. How a job
+    is made to give way is the cheapest that is in time; ``switchflow=LEVEL`` uses nothing beyond that level (step,
+    boundary, launches, idle, stop).
+
+    References
+    ----------
+    Wu, Wu, Ghose, Xing: SwitchFlow: Preemptive Multitasking for Deep Learning. Middleware 2021. There a preempted run
+    is aborted and repeated; here it goes on from its boundary.
+    """
+
+    exclusive: ClassVar[bool] = True
+
+    def __init__(self, strongest: PreemptionLevel = PreemptionLevel.STOP) -> None:
+        self._strongest = strongest
+        self._queue = FairQueue()
+        self._occupancy = Occupancy()
+        self._turns = Turns()
+        self._look_ns = 0
+
+    @classmethod
+    def make(cls, option: str) -> Self:
+        """Make the policy."""
+        if not option:
+            return cls()
+        levels = {level.name.lower(): level for level in PreemptionLevel}
+        if option not in levels:
+            raise InvalidRequest(
+                f"job policy 'switchflow': {option!r} is no level; give one of {', '.join(levels)}"
+            )
+        return cls(levels[option])
+
+    def decide(self, view: JobView, event: JobEvent, now: int) -> Sequence[JobPolicyDecision]:  # noqa: ARG002
+        """Serve tasks first, then compare who should hold each device with who does."""
+        self._queue.update(view, now)
+        self._occupancy.update(view, now)
+        self._turns.update(view, now)
+        for device in view.devices.values():
+            served = self._serve_tasks(view, device, now) if device.tasks_wait else None
+            if served is not None:
+                return [served]
+        ranked = sorted(
+            (job for job in view.jobs.values() if job.wants),
+            key=lambda job: (
+                -job.spec.priority, not self._turns.lasts(job), self._queue.tag(job), job.order,
+            ),
+        )  # fmt: skip
+        plan = Plan(view, ranked, self._occupancy)
+        for device in view.devices.values():
+            decision = self._follow(view, device, plan, now)
+            if decision is not None:
+                return [decision]
+        return self._wake(view, plan, now)
+
+    def _serve_tasks(self, view: JobView, device: JobDeviceState, now: int) -> TakeBack | LetTasksRun | None:
+        if not device.holders:
+            if any(job.wants and job.spec.priority > device.tasks_priority for job in view.jobs.values()):
+                return None  # the plan says who comes first
+            return LetTasksRun(device.spec.id, "nobody holds it")
+        holder = view.jobs[device.holders[0]]
+        if holder.spec.priority > device.tasks_priority:
+            return None
+        deadline_ns = device.tasks_deadline_ns
+        slack_ns = AT_ONCE_NS if deadline_ns is None else max(AT_ONCE_NS, deadline_ns - now)
+        levels = self._levels(holder, device)
+        return _ask(holder, device, cheapest(holder, levels, slack_ns), slack_ns, "tasks wait")
+
+    def _follow(
+        self, view: JobView, device: JobDeviceState, plan: Plan, now: int
+    ) -> Grant | TakeBack | LetTasksRun | None:
+        owner = plan.owners.get(device.spec.id)
+        if not device.holders:
+            return self._fill(view, device, owner, plan.reason, now)
+        holder = view.jobs[device.holders[0]]
+        if device.lost is not None:
+            return None
+        if owner is holder:
+            self._turns.begin(view, holder, device, now)
+            return None
+        if owner is not None:
+            return self._displace(owner, holder, device)
+        target = plan.device_of(holder)
+        if target is None:
+            return self._ask_job(holder, device, _FOR_TURNS_NS, "others need the memory", whole=True)
+        if target.holders or target.tasks:
+            self._turns.begin(view, holder, device, now)
+            return None
+        return self._ask_job(holder, device, _FOR_TURNS_NS, f"{target.spec.id} is better", whole=True)
+
+    def _fill(
+        self,
+        view: JobView,
+        device: JobDeviceState,
+        owner: JobState | None,
+        why: Callable[[JobState], str],
+        now: int,
+    ) -> Grant | LetTasksRun | None:
+        """Give a device that nobody holds to its owner, or to tasks."""
+        if device.tasks_run:
+            return None
+        if owner is None or owner.device is not None or not view.has_room(owner, device):
+            return LetTasksRun(device.spec.id, "nobody holds it") if device.tasks else None
+        if device.tasks and owner.spec.priority <= device.tasks_priority:
+            return LetTasksRun(device.spec.id, "nobody holds it")
+        self._turns.begin(view, owner, device, now)
+        return Grant(owner.spec.id, device.spec.id, why(owner))
+
+    def _displace(self, owner: JobState, holder: JobState, device: JobDeviceState) -> TakeBack | None:
+        """Ask a job to give its device up to another one."""
+        whole = are_too_large(owner, holder, device)
+        if owner.spec.priority > holder.spec.priority:
+            reason = f"{owner.spec.name!r} comes first"
+            return self._ask_job(holder, device, _FOR_PRIORITY_NS, reason, whole=whole)
+        return self._ask_job(holder, device, _FOR_TURNS_NS, f"the turn of {owner.spec.name!r}", whole=whole)
+
+    def _ask_job(
+        self, holder: JobState, device: JobDeviceState, slack_ns: int, reason: str, *, whole: bool
+    ) -> TakeBack | None:
+        """Take a device back for another job: at the end of a run where its activations would be in the way.
+
+        On idle cores it is left to compute only beside tasks: beside another job it would have more than its part.
+        """
+        levels = self._levels(holder, device)
+        levels = tuple(level for level in levels if level is not PreemptionLevel.IDLE) or levels
+        if whole:
+            level = levels[0]
+        elif slack_ns == _FOR_TURNS_NS and PreemptionLevel.BOUNDARY in levels:
+            level = PreemptionLevel.BOUNDARY
+        else:
+            level = cheapest(holder, levels, slack_ns)
+        return _ask(holder, device, level, slack_ns, reason)
+
+    def _levels(self, holder: JobState, device: JobDeviceState) -> tuple[PreemptionLevel, ...]:
+        levels = holder.spec.levels_on(device.spec)
+        return tuple(level for level in levels if level <= self._strongest) or levels[:1]
+
+    def _wake(self, view: JobView, plan: Plan, now: int) -> list[JobPolicyDecision]:
+        """Look again when a turn ends for which others wait, or when a device may have become better."""
+        holders = [view.jobs[name] for device in view.devices.values() for name in device.holders]
+        ends = [
+            self._turns.end_ns(holder, now)
+            for holder in holders
+            if holder.leaving is None and plan.waits_beside(holder)
+        ]
+        if ends:
+            return [WakeAt(max(now + 1, min(ends)), "the end of a turn")]
+        if now < self._look_ns or len(view.devices) == 1:
+            return []
+        fading = any(self._occupancy.part(device) for device in view.devices.values() if not device.tasks)
+        if not fading or not any(job.wants for job in view.jobs.values()):
+            return []
+        self._look_ns = now + WINDOW_NS
+        return [WakeAt(self._look_ns, "a device may have become better")]
+
+
+def _ask(
+    holder: JobState, device: JobDeviceState, level: PreemptionLevel, slack_ns: int, reason: str
+) -> TakeBack | None:
+    """Take a device back, unless that has been asked for."""
+    if holder.leaving is not None and level <= holder.leaving:
+        return None
+    return take_back(holder, device, level, slack_ns, reason)
