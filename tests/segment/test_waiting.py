@@ -78,6 +78,29 @@ async def again(task: Task) -> None:
     await task
 
 
+def test_who_awaits_a_short_task_is_not_kept_by_who_awaits_a_long_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polymux.client.awaiting._ALIVE_CHECK_NS", 3_600_000_000_000)
+    ended: list[str] = []
+
+    async def run(name: str, device: str, seconds: float, times: int) -> None:
+        with client.queue(device=device) as queue:
+            x, y = queue.zeros(4, "f8"), queue.zeros(4, "f8")
+            for _ in range(times):
+                await queue.submit("sleep", [x], [y], seconds=seconds)
+                ended.append(name)
+
+    async def both() -> None:
+        long = asyncio.create_task(run("long", "cpu:0", 4.0, 1))
+        await asyncio.sleep(0.2)  # its waiter sleeps
+        await run("short", "cpu:1", 0.01, 5)
+        await long
+
+    asyncio.run(both())
+    assert ended == ["short"] * 5 + ["long"]
+
+
 def test_threads_that_wait_for_different_tasks_of_one_queue_are_all_woken(client: Client) -> None:
     queue = client.queue()
     x, y = queue.zeros(4, "f8"), queue.zeros(4, "f8")

@@ -45,6 +45,9 @@ class Notifier:
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._add((task, future, loop))
+            task.want()  # the thread may sleep, and only what it has asked for wakes it
+            if task.done():
+                _settle(future, None)
             yield from future
         return task.result()
 
