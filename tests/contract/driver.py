@@ -39,7 +39,7 @@ from polymux.core.snapshot import QueueState
 from polymux.core.status import TaskStatus
 from polymux.policy import registry
 from polymux.sched.engine import Engine
-from polymux.sched.recording import Step, write_header, write_step
+from polymux.sched.recording import QUEUES, Step, write_step
 
 POLICIES = [
     *registry.names(),
@@ -125,7 +125,7 @@ class Driver:
         self.migrations = 0
         self.held_at: StreamId | None = None
         self._last: dict[QueueId, DeviceId] = {}
-        self.recorded: list[str] = [write_header(policy)]
+        self.recorded: list[str] = [QUEUES.write_header(policy)]
 
     def send(self, event: Event, after_ns: int = 1000) -> list[Decision]:
         """Give the engine an event, carry out what it decides, and check that nothing is forgotten."""

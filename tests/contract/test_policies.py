@@ -24,7 +24,7 @@ from polymux.core.event import (
     Tick,
 )
 from polymux.core.ids import DeviceId, KernelName, QueueId, StreamId
-from polymux.sched.recording import read_step, write_step
+from polymux.sched import recording
 from polymux.sched.replay import replay
 from tests.contract.driver import POLICIES, Driver, added, opened
 
@@ -61,7 +61,7 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
     def send(self, event: Event, after_ns: int = 1000) -> None:
         line = self.driver.recorded
         self.driver.send(event, after_ns)
-        assert write_step(read_step(line[-1])) == line[-1]
+        assert recording.write_step(recording.QUEUES.read_step(line[-1])) == line[-1]
 
     @rule(
         device=devices, streams=st.integers(1, 3), parts=st.sampled_from([[], [(0,)], [(0, 1), (2, 3), (2,)]])

@@ -12,7 +12,7 @@ from polymux.core.decision import Prepare, Weigh
 from polymux.core.event import DeviceLost, MigrateRequested, Tick
 from polymux.core.ids import DeviceId, QueueId
 from polymux.policy.rebalancing import RESIDENCE_NS
-from polymux.sched.recording import read_step
+from polymux.sched.recording import QUEUES
 from polymux.sched.replay import replay
 from tests.contract.driver import POLICIES, added
 from tests.contract.machine import MS, Machine, Work
@@ -214,7 +214,7 @@ def test_weighted_fair_is_calm_about_tasks_that_take_longer_than_a_tick() -> Non
     made.run(3 * S)
     seen = len(made.driver.recorded)
     assert shares(made, groups, 10 * S)["2"] == pytest.approx(0.75, abs=0.05)
-    steps = [read_step(line) for line in made.driver.recorded[seen:]]
+    steps = [QUEUES.read_step(line) for line in made.driver.recorded[seen:]]
     assert sum(isinstance(decision, Weigh) for step in steps for decision in step.decisions) < 60
 
 
@@ -329,7 +329,7 @@ def test_elastic_does_not_try_a_device_without_room_again_at_once() -> None:
     made.open("1.1", endless=True)
     made.send(added("cpu:1"))
     made.run(5 * S)
-    steps = [read_step(line) for line in made.driver.recorded[1:]]
+    steps = [QUEUES.read_step(line) for line in made.driver.recorded[1:]]
     tries = [step.at_ns for step in steps for decision in step.decisions if isinstance(decision, Prepare)]
     assert len(tries) > 2
     assert all(

@@ -23,7 +23,7 @@ from polymux.core.ids import DeviceId, KernelName, QueueId, StreamId
 from polymux.core.snapshot import Snapshot
 from polymux.policy.round_robin import RoundRobin
 from polymux.sched.engine import Engine
-from polymux.sched.recording import Step, read_step, write_header, write_step
+from polymux.sched.recording import QUEUES, Step, write_step
 from polymux.sched.replay import Replay, replay
 from tests.contract.driver import POLICIES, Driver, added, opened
 
@@ -71,7 +71,7 @@ def test_two_runs_of_the_same_events_record_the_same_lines(policy: str) -> None:
 def test_a_recorded_decision_that_differs_is_found_at_its_line(at: int) -> None:
     lines = day("round_robin")
     number = at % len(lines)
-    step = read_step(lines[number])
+    step = QUEUES.read_step(lines[number])
     lines[number] = (
         write_step(replace(step, decisions=(*step.decisions, Bind(QueueId("7.7"), StreamId("x/0"))))) + "\n"
     )
@@ -116,7 +116,7 @@ def test_what_a_broken_policy_left_to_do_replays_too() -> None:
             return super().decide(snapshot, event, now)
 
     engine = Engine(Broken())
-    lines = [write_header("broken") + "\n"]
+    lines = [QUEUES.write_header("broken") + "\n"]
     missing = KernelMissing(QueueId("1.0"), KernelName("gemm"), ())
     for now, event in enumerate((added("cpu:0"), opened("1.0"), missing, opened("1.1"))):
         try:
@@ -156,6 +156,6 @@ def test_a_recording_without_steps_replays() -> None:
 
 
 def test_steps_keep_their_times() -> None:
-    times = [read_step(line).at_ns for line in day("round_robin")[1:]]
+    times = [QUEUES.read_step(line).at_ns for line in day("round_robin")[1:]]
     assert times == sorted(times)
-    assert isinstance(read_step(day("round_robin")[1]), Step)
+    assert isinstance(QUEUES.read_step(day("round_robin")[1]), Step)

@@ -16,9 +16,8 @@ from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
 from polymux.perfmodel import tables
 from polymux.perfmodel.surface import TableSurface
 from polymux.policy.serving import registry
-from polymux.sched.replay import Replay
-from polymux.sched.serving.recording import RequestStep, read_step, write_header, write_step
-from polymux.sched.serving.replay import replay_requests
+from polymux.sched.recording import REQUESTS, Step, write_step
+from polymux.sched.replay import Replay, replay
 from polymux.sim.serving import Load, Poisson, Scenario, simulate
 
 MS = 1_000_000
@@ -52,10 +51,10 @@ def scenario(blocks: bool) -> Scenario:
 
 
 def day(policy: str, blocks: bool = True) -> list[str]:
-    lines = [write_header(policy) + "\n"]
+    lines = [REQUESTS.write_header(policy) + "\n"]
 
     def record(event: ServingEvent, now: int, decisions: Sequence[ServingDecision]) -> None:
-        lines.append(write_step(RequestStep(now, event, tuple(decisions))) + "\n")
+        lines.append(write_step(Step(now, event, tuple(decisions))) + "\n")
 
     simulate(registry.load(policy), scenario(blocks), record)
     return lines
@@ -65,9 +64,9 @@ def day(policy: str, blocks: bool = True) -> list[str]:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_recorded_simulation_replays_to_the_same_decisions(policy: str, blocks: bool) -> None:
     lines = day(policy, blocks)
-    assert replay_requests(lines) == Replay(policy, steps=len(lines) - 1)
+    assert replay(lines) == Replay(policy, steps=len(lines) - 1)
     assert len(lines) > 100
-    assert all(write_step(read_step(line)) + "\n" == line for line in lines[1:])
+    assert all(write_step(REQUESTS.read_step(line)) + "\n" == line for line in lines[1:])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -77,9 +76,9 @@ def test_two_simulations_of_a_scenario_record_the_same_lines(policy: str) -> Non
 
 def test_a_decision_that_differs_is_found_at_its_line() -> None:
     lines = day("unscheduled")
-    number = next(i for i in range(40, len(lines)) if read_step(lines[i]).decisions)
-    lines[number] = write_step(replace(read_step(lines[number]), decisions=())) + "\n"
-    found = replay_requests(lines)
+    number = next(i for i in range(40, len(lines)) if REQUESTS.read_step(lines[i]).decisions)
+    lines[number] = write_step(replace(REQUESTS.read_step(lines[number]), decisions=())) + "\n"
+    found = replay(lines)
     assert found.steps == number - 1
     assert found.difference is not None
     assert found.difference.line == number + 1
@@ -88,9 +87,9 @@ def test_a_decision_that_differs_is_found_at_its_line() -> None:
 
 def test_a_last_line_that_breaks_off_is_left_out_and_any_other_is_refused() -> None:
     lines = day("unscheduled")
-    assert replay_requests([*lines[:-1], lines[-1][:-10]]).truncated
+    assert replay([*lines[:-1], lines[-1][:-10]]).truncated
     with pytest.raises(InvalidRequest, match="line 6: "):
-        replay_requests([*lines[:5], lines[5][:-10] + "\n", *lines[6:]])
+        replay([*lines[:5], lines[5][:-10] + "\n", *lines[6:]])
 
 
 @pytest.mark.parametrize(
@@ -98,14 +97,14 @@ def test_a_last_line_that_breaks_off_is_left_out_and_any_other_is_refused() -> N
     [
         ("", "empty"),
         ("hello\n", "no JSON"),
-        ('{"polymux_recording":2,"policy":"elastic"}\n', "no"),
+        ('{"polymux_other_recording":1,"policy":"elastic"}\n', "not the first line"),
         ('{"polymux_serving_recording":99,"policy":"unscheduled"}\n', "version 99"),
         ('{"polymux_serving_recording":1,"policy":"fifo"}\n', "'fifo' is unknown"),
     ],
 )
-def test_a_file_that_is_no_recording_of_requests_is_refused(header: str, problem: str) -> None:
+def test_a_file_that_is_no_recording_is_refused(header: str, problem: str) -> None:
     with pytest.raises(InvalidRequest, match=problem):
-        replay_requests([header] if header else [])
+        replay([header] if header else [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,10 @@ def test_a_field_that_cannot_be_is_refused_by_name(change: dict[str, Any]) -> No
     request = {"id": 1, "model": "a", "arrival_ns": 0, "deadline_ns": 1, "items": 1} | change
     line = str({"at_ns": 0, "event": {"type": "RequestsArrived", "requests": [request]}, "decisions": []})
     with pytest.raises(InvalidRequest, match=next(iter(change))):
-        read_step(line.replace("'", '"'))
+        REQUESTS.read_step(line.replace("'", '"'))
 
 
 def test_a_surface_of_an_unknown_class_cannot_be_recorded() -> None:
     event = ModelAdded(ServedModel(ModelName("a"), MS, {"v100": _Own()}))
     with pytest.raises(InvalidRequest, match="class _Own cannot be recorded; give one of TableSurface"):
-        write_step(RequestStep(0, event))
+        write_step(Step(0, event))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from itertools import chain
 from pathlib import Path
 
 from polymux.core.errors import InvalidRequest
 from polymux.sched.replay import replay
-from polymux.sched.serving.recording import is_header
-from polymux.sched.serving.replay import replay_requests
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,9 +26,7 @@ def run(options: argparse.Namespace) -> int:
     """Replay the file."""
     try:
         with options.file.open() as lines:
-            first = lines.readline()
-            whole = chain([first] if first else [], lines)
-            result = replay_requests(whole) if is_header(first) else replay(whole)
+            result = replay(lines)
     except UnicodeDecodeError:
         raise InvalidRequest(f"{options.file} is no recording: it is not text") from None
     if result.difference is not None:

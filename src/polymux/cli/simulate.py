@@ -23,7 +23,7 @@ from polymux.planning.report import print_report, results
 from polymux.planning.run import PolicyRun, check_stalled, run_policy
 from polymux.planning.workload import DEFAULT_POLICIES, Workload, read_workload
 from polymux.policy.serving import registry
-from polymux.sched.serving.recording import RequestStep, write_header, write_step
+from polymux.sched.recording import REQUESTS, Step, write_step
 from polymux.sim.serving.simulation import Record
 
 _EXAMPLE = """\
@@ -164,9 +164,9 @@ def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespac
 def _recording(path: Path, policy: str) -> Iterator[Record]:
     """Write each step to a file."""
     with path.open("w", encoding="utf-8") as file:
-        file.write(write_header(policy) + "\n")
+        file.write(REQUESTS.write_header(policy) + "\n")
 
         def record(event: ServingEvent, now: int, decisions: Sequence[ServingDecision]) -> None:
-            file.write(write_step(RequestStep(now, event, tuple(decisions))) + "\n")
+            file.write(write_step(Step(now, event, tuple(decisions))) + "\n")
 
         yield record

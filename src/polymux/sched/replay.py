@@ -8,9 +8,10 @@ from typing import Any
 
 from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.policy import registry
-from polymux.policy.interface import Policy
+from polymux.policy.serving import registry as serving_registry
 from polymux.sched.engine import Engine
-from polymux.sched.recording import read_header, read_step
+from polymux.sched.recording import QUEUES, REQUESTS, Format, Step, read_header
+from polymux.sched.serving.engine import ServingEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,12 @@ class Difference:
     ----------
     line : int
         Line of the recording, from 1.
-    recorded : Step or RequestStep
+    recorded : Step
     replayed : tuple of decisions
     """
 
     line: int
-    recorded: Any
+    recorded: Step
     replayed: tuple[Any, ...]
 
     def __str__(self) -> str:
@@ -62,15 +63,29 @@ class Replay:
     truncated: bool = False
 
 
-def replay(lines: Iterable[str], load: Callable[[str], Policy] = registry.load) -> Replay:
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """What steps of one format are given to: the policy by its text, and the engine around it."""
+
+    load: Callable[[str], Any]
+    engine: Callable[[Any], Any]
+
+
+_REPLAYED = {
+    QUEUES.key: _Replayed(registry.load, Engine),
+    REQUESTS.key: _Replayed(serving_registry.load, ServingEngine),
+}
+
+
+def replay(lines: Iterable[str], load: Callable[[str], Any] | None = None) -> Replay:
     """Replay a recording until its end or the first difference.
 
     Parameters
     ----------
     lines : iterable of str
-        A header and steps, each with its line break, as a text file gives them.
-    load : callable
-        Makes the policy from its text.
+        A header, which says which engine it is of, and steps, each with its line break, as a text file gives them.
+    load : callable, optional
+        Makes the policy from its text; by default that of the engine's policies which is registered by that name.
 
     Raises
     ------
@@ -80,39 +95,25 @@ def replay(lines: Iterable[str], load: Callable[[str], Policy] = registry.load) 
     numbered = enumerate(lines, start=1)
     first = next(numbered, None)
     if first is None:
-        raise InvalidRequest("the recording is empty; a server writes one with `polymux up --record FILE`")
-    policy = read_header(first[1])
-    return compare(policy, numbered, read_step, Engine(load(policy)).handle)
+        raise InvalidRequest(
+            "the recording is empty; `polymux up --record FILE` and `polymux simulate --record FILE` write one"
+        )
+    format_, policy = read_header(first[1])
+    replayed = _REPLAYED[format_.key]
+    engine = replayed.engine((load or replayed.load)(policy))
+    return _compare(policy, numbered, format_, engine.handle)
 
 
-def compare(
+def _compare(
     policy: str,
     numbered: Iterable[tuple[int, str]],
-    read: Callable[[str], Any],
+    format_: Format,
     handle: Callable[[Any, int], Sequence[Any]],
 ) -> Replay:
-    """Give the steps of a recording to an engine until its end or the first difference.
-
-    Parameters
-    ----------
-    policy : str
-        The recorded policy.
-    numbered : iterable of (int, str)
-        Lines of steps and their numbers.
-    read : callable
-        Makes a step of a line.
-    handle : callable
-        Of a fresh engine.
-
-    Raises
-    ------
-    InvalidRequest
-        If a line other than an unfinished last one cannot be read.
-    """
     steps = 0
     for number, line in numbered:
         try:
-            step = read(line)
+            step = format_.read_step(line)
         except InvalidRequest as error:
             if not line.endswith("\n"):
                 return Replay(policy, steps, truncated=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from polymux.core.errors import ConfigError
-from polymux.sched.recording import Step, write_header, write_step
+from polymux.sched.recording import QUEUES, Step, write_step
 
 
 class Recorder:
@@ -26,7 +26,7 @@ class Recorder:
             self._file = open(path, "w", buffering=1)  # noqa: SIM115, closed by close(); whole lines even after a kill
         except OSError as error:
             raise ConfigError(str(path), "record", str(path), f"cannot be written: {error}") from None
-        self._file.write(write_header(policy) + "\n")
+        self._file.write(QUEUES.write_header(policy) + "\n")
 
     def record(self, step: Step) -> None:
         """Write one step."""

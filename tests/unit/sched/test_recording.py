@@ -25,7 +25,7 @@ from polymux.core.event import (
 )
 from polymux.core.ids import DeviceId, QueueId, SessionId, StreamId
 from polymux.core.status import TaskStatus
-from polymux.sched.recording import Step, read_header, read_step, write_header, write_step
+from polymux.sched.recording import QUEUES, REQUESTS, Format, Step, read_header, write_step
 
 texts = st.text(max_size=8)
 specs = st.builds(
@@ -54,8 +54,8 @@ def test_any_step_is_the_same_after_a_trip_through_one_line(
     step = Step(at_ns, event, tuple(made))
     line = write_step(step)
     assert len(line.splitlines()) == 1
-    assert read_step(line) == step
-    assert write_step(read_step(line)) == line
+    assert QUEUES.read_step(line) == step
+    assert write_step(QUEUES.read_step(line)) == line
 
 
 def test_a_line_can_be_read_by_people() -> None:
@@ -90,17 +90,18 @@ def test_nested_values_come_back_as_what_they_were() -> None:
         {DeviceId("cpu:0"): DeviceLoad(5, 6, None)},
     )
     for event in (DeviceAdded(spec, streams), loads):
-        assert read_step(write_step(Step(0, event))).event == event
+        assert QUEUES.read_step(write_step(Step(0, event))).event == event
 
 
 def test_fields_with_defaults_may_be_left_out() -> None:
     event = {"type": "QueueOpened", "queue": "1.0", "session": 1, "application": ""}
     text = json.dumps({"at_ns": 1, "event": event, "decisions": []})
-    assert read_step(text) == Step(1, QueueOpened(QueueId("1.0"), SessionId(1), ""))
+    assert QUEUES.read_step(text) == Step(1, QueueOpened(QueueId("1.0"), SessionId(1), ""))
 
 
-def test_the_header_names_the_policy() -> None:
-    assert read_header(write_header("pinned=cpu:0")) == "pinned=cpu:0"
+@pytest.mark.parametrize("recorded", [QUEUES, REQUESTS])
+def test_the_header_names_the_engine_and_the_policy(recorded: Format) -> None:
+    assert read_header(recorded.write_header("pinned=cpu:0")) == (recorded, "pinned=cpu:0")
 
 
 @pytest.mark.parametrize(
@@ -158,5 +159,5 @@ def broken(path: str, value: Any = None, *, remove: bool = False) -> str:
 )
 def test_a_line_that_is_no_step_is_refused_by_the_field(line: str, named: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        read_step(line)
+        QUEUES.read_step(line)
     assert named in str(caught.value)

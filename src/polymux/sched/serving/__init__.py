@@ -1,5 +1,5 @@
 """The scheduling of requests: a second state machine beside that of queues, driven by a front end or a simulation.
 
-`engine` folds events in, asks the policy, checks its decisions and applies them; `state` holds what it knows.
-`recording` writes each step as a line of text, `replay` runs them through a fresh engine.
+`engine` folds events in, asks the policy, checks its decisions and applies them; `state` holds what it knows. Its runs
+are recorded and replayed by `polymux.sched.recording` and `polymux.sched.replay`, as those of queues are.
 """
