@@ -14,6 +14,9 @@ from polymux.core.toml_table import TomlTable
 from polymux.sim.serving.arrivals import SECOND_NS, Arrivals, Counts, Timestamps
 
 _MOST = 200_000_000
+"""Requests of a trace."""
+_LATEST_NS = 9e18
+"""What 64 bits hold."""
 
 
 def read_trace(table: TomlTable, folder: Path) -> Arrivals:
@@ -50,6 +53,12 @@ def read_trace(table: TomlTable, folder: Path) -> Arrivals:
             return _counts(table, path, values)
         unit_s = table.amount("unit_s", 1.0, low=1e-9, high=86_400.0)
         times = np.sort((values - values.min()) * (unit_s * SECOND_NS))
+        if times[-1] > _LATEST_NS:
+            late_s = times[-1] / SECOND_NS
+            remedy = (
+                f"{path}: the last timestamp is {late_s:g} s after the first; give the unit of its numbers"
+            )
+            raise table.error("unit_s", unit_s, remedy)
         return Timestamps(np.round(times).astype(np.int64))
     except InvalidRequest as error:
         raise table.error("file", str(path), str(error)) from error

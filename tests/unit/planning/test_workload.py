@@ -285,6 +285,7 @@ def test_what_is_wrong_is_told_with_file_key_and_remedy(what: str) -> None:
         ("n\nnan\n", "timestamps = 'n'", "nan"),
         ("k,n\n1,2\n3\n", "counts = 'n'", "nan"),
         ("n\n1e12\n", "counts = 'n'", "at most"),
+        ("n\n0\n1e30\n", "timestamps = 'n'", "1e+30 s after the first"),
         ("n\n1\n", "counts = 'n', bin_s = 0", "from 0.001"),
         ("n\n1\n", "counts = 'n', timestamps = 'n'", "name its column"),
         ("n\n1\n", "", "name its column"),

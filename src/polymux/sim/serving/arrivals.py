@@ -16,6 +16,8 @@ Times = NDArray[np.int64]
 
 SECOND_NS = 1_000_000_000
 
+_GREATEST = 2**63 - 1
+
 
 class Arrivals(Protocol):
     """An open-loop process: requests come whether or not earlier ones have been answered."""
@@ -168,11 +170,12 @@ class Timestamps:
     times: Sequence[int] | Times
 
     def __post_init__(self) -> None:
-        times = np.asarray(self.times, np.int64)
-        if not times.size:
-            raise InvalidRequest("trace: it has no timestamps; give at least one")
+        times = _row("timestamps", self.times)
         if times[0] < 0 or (np.diff(times) < 0).any():
-            raise InvalidRequest("trace: its timestamps are not ascending from 0")
+            at = 0 if times[0] < 0 else int(np.argmax(np.diff(times) < 0)) + 1
+            raise InvalidRequest(
+                f"trace: timestamp {at + 1} is {times[at]} ns; give them ascending, from 0 on"
+            )
 
     @property
     def mean_rate_per_s(self) -> float:
@@ -206,11 +209,10 @@ class Counts:
     bin_ns: int = SECOND_NS
 
     def __post_init__(self) -> None:
-        if not len(self.counts):
-            raise InvalidRequest("trace: it has no counts; give at least one")
-        if min(self.counts) < 0 or self.bin_ns < 1:
+        counts = _row("counts", self.counts)
+        if counts.min() < 0 or self.bin_ns < 1:
             raise InvalidRequest(
-                f"trace: the least count is {min(self.counts)}, a bin {self.bin_ns} ns; give 0 or more, and 1 or more"
+                f"trace: the least count is {counts.min()}, a bin {self.bin_ns} ns; give 0 or more, and 1 or more"
             )
 
     @property
@@ -276,3 +278,21 @@ class ClosedLoop:
 def _check_rate(what: str, rate_per_s: float) -> None:
     if not 0 <= rate_per_s < float("inf"):
         raise InvalidRequest(f"{what} arrivals: the rate is {rate_per_s} per second; give 0 or more")
+
+
+def _row(what: str, values: Sequence[int] | Times) -> Times:
+    """Take the numbers of a trace as what they are: one row of whole numbers, nothing cut off or rounded."""
+    try:
+        row = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise InvalidRequest(
+            f"trace: its {what} are no row of numbers; give one number after the other"
+        ) from None
+    if row.ndim != 1:
+        raise InvalidRequest(f"trace: its {what} have the shape {row.shape}; give one row of numbers")
+    if not row.size:
+        raise InvalidRequest(f"trace: it has no {what}; give at least one")
+    if row.dtype.kind not in "iu" or row.max() > _GREATEST:
+        wrong = row.max() if row.dtype.kind in "iuf" else row[0]
+        raise InvalidRequest(f"trace: {wrong} is none of its {what}; give whole numbers up to 2**63 - 1")
+    return row.astype(np.int64)
