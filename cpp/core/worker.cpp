@@ -320,6 +320,19 @@ QueueStats Worker::give_up(TaskRecord* record) {
   return remove(b);
 }
 
+void Worker::fail_in_hand(int32_t status, const std::string& message) {
+  std::vector<BoundQueue*> leaving;
+  for (const auto& b : bound_) {
+    if (b->in_hand != 0 && b->leaving) leaving.push_back(b.get());
+    for (; b->in_hand != 0; --b->in_hand) {
+      const uint64_t sequence = b->ring->completed + 1;
+      b->segment->read_task(b->ring->view.slot(sequence), sequence, &scratch_);
+      finish(*b, scratch_.header, status, message.data(), message.size(), cycles());
+    }
+  }
+  for (BoundQueue* b : leaving) release(b);
+}
+
 QueueStats Worker::stats_of(const BoundQueue& b, double ns_per_cycle) const {
   return {b.tasks.load(), to_ns(b.busy_cycles.load(), ns_per_cycle), to_ns(b.waiting_cycles.load(), ns_per_cycle),
           b.failed.load()};

@@ -93,6 +93,8 @@ class Worker {
   void put_back(TaskRecord* task);
   // Back to the head of its queue, which is let go of at once: no "released" follows.
   QueueStats give_up(TaskRecord* task);
+  // Ends all tasks in hand with a status, for a caller that has lost count of them; their records mean nothing then.
+  void fail_in_hand(int32_t status, const std::string& message);
   // Lets the next native tasks of a queue that use these buffers only, at most `uses` of them, run without the caller,
   // who keeps the buffers where they are until it recalls them. Both do nothing for a queue that is not bound here.
   void grant(const std::string& queue, std::vector<GrantedBuffer> buffers, uint32_t uses);

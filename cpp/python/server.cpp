@@ -315,6 +315,8 @@ void bind_server(nb::module_& m) {
           "task"_a,
           "Back to the head of its queue, which is let go of at once, without \"released\"; (tasks, busy_ns, "
           "waiting_ns, failed).")
+      .def("fail_in_hand", &Worker::fail_in_hand, "status"_a, "message"_a,
+           "End all tasks in hand, for a caller that has lost count of them.")
       .def("grant", &grant, "queue"_a, "buffers"_a, "memories"_a, "uses"_a,
            "Let native tasks of a queue on these buffers, (slot, generation, access, nbytes) each, run in these "
            "memories, which stay until `recall`.")

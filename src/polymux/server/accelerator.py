@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -26,9 +25,10 @@ from polymux.server.isolation import Isolation
 from polymux.server.machine import Callbacks, Machine
 from polymux.server.measurement import Measurements
 from polymux.server.placement import HOST
+from polymux.server.rescue import rescue
 from polymux.server.result_shapes import report_shapes
 from polymux.server.session import TaskQueue
-from polymux.server.started import BoundQueue, Ready, Started, TakenBackError, may_run_again
+from polymux.server.started import BoundQueue, Ready, Started, TakenBackError, may_run_again, print_unexpected
 
 ANY_NUMBER = 2**32 - 1
 
@@ -125,15 +125,24 @@ class Accelerator:
             self.stream.bind_thread()
         except Exception as error:
             self._health.lose(f"its thread cannot be set up: {error}")
-        while not self._turn():
+        while not self._turn_or_rescue():
             pass
+
+    def _turn_or_rescue(self) -> bool:
+        try:
+            return self._turn()
+        except BaseException as error:  # SystemExit as well: whatever is bound here would wait for ever
+            self._taken = None
+            bound, under_way = list(self._bound.values()), self._under_way
+            rescue(error, self.spec.id, self.worker, self._execution, self._health, bound, under_way)
+            return self._ending
 
     def _turn(self) -> bool:
         """Do what comes next; True at the end. A task lives no longer than this: it keeps a segment mapped."""
         under_way = self._under_way
         if self._boundaries:
             self._reach_boundary()
-        while under_way and _has_ended(under_way[0]):
+        while under_way and under_way[0].has_ended:
             self._finish_oldest()
         if len(under_way) >= self.device.launch_ahead:
             self._finish_oldest()
@@ -162,21 +171,26 @@ class Accelerator:
             self._boundaries.popleft()()
 
     def _released(self, queue: str, *counts: int) -> None:
-        self._execution.let_rest()
         bound = self._bound.pop(queue, None)
-        if bound is not None:
-            self._execution.forget(bound.queue)
-            self._count(bound.queue, *counts)
-            self._callbacks.post(QueueReleased(bound.queue.id))
+        try:
+            self._execution.let_rest()
+            if bound is not None:
+                self._execution.forget(bound.queue)
+                self._count(bound.queue, *counts)
+        finally:
+            if bound is not None:
+                self._callbacks.post(QueueReleased(bound.queue.id))
 
     def _let_go(self, bound: BoundQueue, task: TaskRecord, question: HeldHead) -> None:
         """Put a task back and its queue into the scheduler's hands, with a question about that task."""
         self._execution.let_rest()
         counts = self.worker.give_up(task)
         del self._bound[bound.queue.id]
-        self._execution.forget(bound.queue)
-        self._count(bound.queue, *counts)
-        self._callbacks.ask(question)
+        try:
+            self._execution.forget(bound.queue)
+            self._count(bound.queue, *counts)
+        finally:
+            self._callbacks.ask(question)
 
     def _count(self, queue: TaskQueue, tasks: int, busy_ns: int, waiting_ns: int, failed: int) -> None:
         queue.count(tasks, busy_ns, waiting_ns, failed)
@@ -194,7 +208,7 @@ class Accelerator:
             self._put_back(before.tasks)
             return
         except Exception as error:  # kept no longer than this: its traceback keeps the task's session alive
-            _print_unexpected(error)
+            print_unexpected(error)
             started = Started(bound, task, None, bound.ready.get(task.kernel_id), task.refs)
             started.fail(error)
         finally:
@@ -210,7 +224,7 @@ class Accelerator:
         if not self._under_way:
             return False
         started = self._under_way.popleft()
-        if not _has_ended(started):
+        if not started.has_ended:
             self._execution.let_rest()
         self._finish(started)
         self._settle(started)
@@ -224,7 +238,7 @@ class Accelerator:
         try:
             self._execution.finish(started)
         except Exception as error:
-            _print_unexpected(error)
+            print_unexpected(error)
             started.fail(error)
         started.bound.under_way -= 1
 
@@ -381,12 +395,3 @@ class Accelerator:
         kernel = bound.queue.session.kernels.by_id(task.kernel_id)
         name = repr(kernel.spec.name) if kernel is not None else str(task.kernel_id)
         return f"kernel {name} on {self.device.id}: {message}"
-
-
-def _has_ended(started: Started) -> bool:
-    return started.launch is None or started.launch.ended()
-
-
-def _print_unexpected(error: Exception) -> None:
-    if not isinstance(error, LaunchError):
-        traceback.print_exception(error)

@@ -191,6 +191,16 @@ class Execution:
         self._kept.end_all()
         return True
 
+    def abandon(self, held: dict[int, Held]) -> None:
+        """Let go of all buffers at once: these, by their identity, and what is kept for tasks to come."""
+        if self._resting is not None:
+            rests = self._resting[2]
+            held = {**held, id(rests): rests}
+            self._resting = None
+        for each in held.values():
+            self._residency.release(each.lease)
+        self._kept.end_all()
+
     def forget(self, queue: TaskQueue) -> None:
         """Keep nothing of a queue that was let go of."""
         self._kept.forget(queue.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -80,6 +81,11 @@ class Started:
     expected: bool = True
     """Whether that is what a device or kernel said, and no surprise."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.launch is None or self.launch.ended()
+
     def fail(self, error: Exception) -> None:
         """End with an error."""
         self.code, self.message = status_of(error)
@@ -135,3 +141,9 @@ def status_of(error: Exception) -> tuple[TaskStatus, str]:
     if isinstance(error, MemoryError):
         return TaskStatus.OUT_OF_MEMORY, str(error) or "the host's memory is used up"
     return TaskStatus.DEVICE_FAILED, f"{type(error).__name__}: {error}"
+
+
+def print_unexpected(error: Exception) -> None:
+    """Tell the operator of an error that no device or kernel has put into words."""
+    if not isinstance(error, LaunchError):
+        traceback.print_exception(error)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from polymux.core.status import TaskStatus
 from polymux.segment import SegmentError, TaskRecord, Worker, cycles
 from tests.unit.segment.ring import SUBMITTED_SHIFT, Rings
 
 BARRIER = 0
+DEVICE_FAILED = int(TaskStatus.DEVICE_FAILED)
 
 
 def bound(rings: Rings, n: int = 1, **options: Any) -> Worker:
@@ -221,3 +223,23 @@ def test_buffers_of_pending_tasks_are_told() -> None:
     assert rings.segment.pending_refs(index, 1) == [(0, 0, 1), (1, 1, 2)]
     with pytest.raises(SegmentError, match="no open queue"):
         rings.segment.pending_refs(200, 1)
+
+
+def test_all_tasks_in_hand_are_ended_for_a_caller_that_has_lost_count() -> None:
+    rings = Rings(2)
+    worker = bound(rings, 2)
+    for _ in range(3):
+        rings.submit(0)
+    rings.submit(1)
+    tasks = [take(worker) for _ in range(4)]
+    worker.complete(next(task for task in tasks if task.queue == "0"), 0)
+    rings.submit(1)
+    assert worker.unbind("0")
+    assert worker.next(block=False) == ("woken", None)
+    worker.fail_in_hand(DEVICE_FAILED, "the thread failed")
+    assert (rings.completed(0), rings.completed(1)) == (3, 1)
+    kind, (queue, count, _, _, failed) = worker.next(block=False)
+    assert (kind, queue, count, failed) == ("released", "0", 3, 2)
+    worker.complete(take(worker), 0)
+    worker.fail_in_hand(DEVICE_FAILED, "there is none")
+    assert (rings.completed(0), rings.completed(1)) == (3, 2)
