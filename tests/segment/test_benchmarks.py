@@ -80,8 +80,8 @@ DIFFERENCES = {
 """Which may as well be negative or nothing."""
 CHOSEN = {"apps": ("--app", "pathfinder", "--size", "1MiB")}
 """What a benchmark is told to measure, where all of it takes long."""
-OF_MINUTES = {"policies"}
-"""Which take minutes however little they repeat; a part of each has a test of its own."""
+OF_MINUTES = {"policies", "preempt"}
+"""Which take minutes however little they repeat, or need PyTorch; a part of each has a test of its own."""
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

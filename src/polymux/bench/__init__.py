@@ -26,6 +26,7 @@ BENCHMARKS = {
     "dstack": "polymux.bench.dstack",
     "policies": "polymux.bench.policies.benchmark",
     "cluster": "polymux.bench.cluster",
+    "preempt": "polymux.bench.preempt.benchmark",
 }
 """Name of a benchmark -> its module."""
 

@@ -56,6 +56,8 @@ class Report:
         For machines; the keys are described in docs/benchmarks.md.
     notes : tuple of str
         How it was measured: pinning, repetitions, definitions.
+    tables : tuple of rich.table.Table
+        More figures, side by side.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Report:
     rows: tuple[Row, ...]
     results: dict[str, Any] | list[dict[str, Any]]
     notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
 
     def print(self, console: Console) -> None:
         """Print the table and the notes."""
@@ -81,6 +84,9 @@ class Report:
                 row.metric, f"{_number(row.value)} {row.unit}", baseline, ratio, row.target, verdict
             )
         console.print(table)
+        for more in self.tables:
+            console.print()
+            console.print(more)
         for note in self.notes:
             console.print(f"  {note}", style="dim", highlight=False)
 

@@ -1,16 +1,18 @@
 """ONNX models on the cores of a share, through onnxruntime.
 
-A session computes with one thread per core of its share, each bound to its core, none of which spins while it waits;
-shares of one core have a session in common, which computes in the calling thread. Where a device has shares that need
-different sessions, these have their weights in common (`polymux.device.onnx_weights`). Inputs are read and outputs
-written where the buffers lie.
+A session computes with one thread per core of its share, each bound to its core; shares of one core have a session in
+common, which computes in the calling thread. Threads spin for their next piece of work while a model runs, and sleep
+between runs; where several streams have the same cores they sleep at once, since those of a model that waits would take
+the cores from one that computes. Where a device has shares that need different sessions, these have their weights in
+common (`polymux.device.onnx_weights`). Inputs are read and outputs written where the buffers lie.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,15 +43,19 @@ class OnnxSession:
     model : OnnxModel
     cores : sequence of int
         The calling thread computes on the first, onnxruntime's threads on the others.
+    spins : bool
+        Whether threads spin for work while the model runs; otherwise they sleep.
     mapped : MappedModel, optional
         Whose weights it uses, so that they are in memory once for all such sessions; None: it has its own.
     """
 
-    def __init__(self, model: OnnxModel, cores: Sequence[int], mapped: MappedModel | None = None) -> None:
+    def __init__(
+        self, model: OnnxModel, cores: Sequence[int], *, spins: bool, mapped: MappedModel | None = None
+    ) -> None:
         self.runtime = _import()
         self.path = model.path
         self.mapped = mapped
-        self.session, unused = self._load(model, cores)
+        self.session, unused = self._load(lambda: _options(self.runtime, model, cores, spins=spins))
         give_back_memory()
         inputs, self.outputs = tensors(model.path, self.session)
         self.inputs = [tensor for tensor in inputs if tensor.name not in unused]
@@ -59,12 +65,12 @@ class OnnxSession:
         self.binds_outputs = True
         """Until the model gives an output another shape than it declares."""
 
-    def _load(self, model: OnnxModel, cores: Sequence[int]) -> tuple[Any, frozenset[str]]:
+    def _load(self, options: Callable[[], Any]) -> tuple[Any, frozenset[str]]:
         if self.mapped is not None:
-            loaded = self.mapped.load(self.runtime, _options(self.runtime, model, cores))
+            loaded = self.mapped.load(self.runtime, options())
             if loaded is not None:
                 return loaded
-        return load(self.runtime, model.path, _options(self.runtime, model, cores)), frozenset()
+        return load(self.runtime, self.path, options()), frozenset()
 
 
 class OnnxSessions:
@@ -73,11 +79,11 @@ class OnnxSessions:
     def __init__(self) -> None:
         self._sessions: SharedCache[OnnxSession] = SharedCache()
         self._mapped: SharedCache[MappedModel] = SharedCache()
-        self._kinds: set[Hashable] = set()
+        self._kinds: Counter[Hashable] = Counter()
 
     def expect(self, cores: Sequence[int]) -> None:
         """Take note of a stream on some cores, before anybody wants a session."""
-        self._kinds.add(_kind(cores))
+        self._kinds[_kind(cores)] += 1
 
     def get(self, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
         """Return the session of a model for these cores, loading it when there is none.
@@ -96,9 +102,11 @@ class OnnxSessions:
         return {"onnx_sessions": len(self._sessions.things()), "onnx_models_not_shared": unshared}
 
     def _make(self, content: Hashable, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
+        spins = self._kinds[_kind(cores)] < 2
         if len(self._kinds) < 2:
-            return OnnxSession(model, cores)
-        return OnnxSession(model, cores, self._mapped.get(content, lambda: MappedModel(_import(), model)))
+            return OnnxSession(model, cores, spins=spins)
+        mapped = self._mapped.get(content, lambda: MappedModel(_import(), model))
+        return OnnxSession(model, cores, spins=spins, mapped=mapped)
 
 
 class PreparedOnnx:
@@ -226,12 +234,13 @@ def _kind(cores: Sequence[int]) -> Hashable:
     return tuple(cores) if len(cores) > 1 else 1
 
 
-def _options(runtime: Any, model: OnnxModel, cores: Sequence[int]) -> Any:
+def _options(runtime: Any, model: OnnxModel, cores: Sequence[int], *, spins: bool) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = len(cores)
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what fails is reported as the task's error
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spins else "0")
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # with the end of a run
     if len(cores) > 1:  # processors count from 1 there; the calling thread is none of the session's
         affinities = ";".join(str(core + 1) for core in cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
