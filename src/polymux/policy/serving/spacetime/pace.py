@@ -7,10 +7,10 @@ _SPREAD_GAIN = 0.08
 _OUTLIER = 1.6
 """A batch that takes this many times what was expected, or that part of it, says that something has changed."""
 _OUTLIER_GAIN = 0.5
-_FORGET_SLOS = 15
-_FORGET_MOST = 16
-"""A model that has become too slow to be served is tried again as what is known of it fades: half in so many SLOs,
-twice as many after each trial that shows it to be as slow, up to so many times as many."""
+_FORGET_SLOS = 6
+_FORGET_MOST = 64
+"""A model that has become too slow to be served is tried again after so many SLOs, in case something else had held it
+up; twice as many after each trial that shows it to be slow, up to so many times as many."""
 
 
 class Pace:
@@ -22,13 +22,14 @@ class Pace:
     there.
     """
 
-    __slots__ = ("_at", "_half_ns", "_mean", "_means", "_patience", "spread")
+    __slots__ = ("_at", "_forget_ns", "_mean", "_means", "_overran", "_patience", "spread")
 
     def __init__(self, slo_ns: int) -> None:
-        self._half_ns = _FORGET_SLOS * slo_ns
+        self._forget_ns = _FORGET_SLOS * slo_ns
         self._patience = 1
         self._means: dict[int, float] = {}
         self._mean = 1.0
+        self._overran = False
         self._at = 0
         self.spread = 0.02
 
@@ -41,11 +42,14 @@ class Pace:
         known = self._means.get(units, self._mean)
         relative = ratio / known
         sudden = not 1 / _OUTLIER < relative < _OUTLIER
-        if relative >= _OUTLIER and self._patience < _FORGET_MOST:
-            self._patience *= 2
-        elif not sudden:
+        if relative >= _OUTLIER or self._overran:
+            self._patience = min(_FORGET_MOST, 2 * self._patience)
+        elif ratio < _OUTLIER:
             self._patience = 1
-        if sudden:
+        self._overran = False
+        if sudden and known >= _OUTLIER and ratio < known:  # it was held up: what it takes otherwise is known
+            mean = ratio
+        elif sudden:
             mean = known + _OUTLIER_GAIN * (ratio - known)
         else:
             mean = known + _GAIN * (ratio - known)
@@ -59,20 +63,30 @@ class Pace:
         """Note that a batch runs that has taken `ratio` times what the surface says so far; say if it is news."""
         if ratio < _OUTLIER * self.factor(units):
             return False
+        self._overran = True
         self._means = {share: max(mean, ratio) for share, mean in self._means.items()}
         self._means[units] = ratio
         self._mean = max(self._mean, ratio)
         self._at = now
         return True
 
-    def fade(self, now: int) -> bool:
-        """Let what was measured long ago fade where batches were slower than the surface; say whether it changed."""
-        if (
-            now - self._at < self._half_ns * self._patience
-            or max(self._mean, *self._means.values(), 1.0) < _OUTLIER
-        ):
+    def fade(self, now: int, stuck: bool) -> bool:
+        """Let what was measured long ago fade where batches were slower than the surface; say whether it changed.
+
+        Parameters
+        ----------
+        now : int
+        stuck : bool
+            Whether it is too slow to be served: then it is tried again, at the pace of the surface.
+        """
+        slowest = max(self._mean, *self._means.values(), 1.0)
+        if slowest < _OUTLIER or now - self._at < self._forget_ns * self._patience:
             return False
         self._at = now
-        self._mean = 1 + (self._mean - 1) / 2
-        self._means = {units: 1 + (mean - 1) / 2 for units, mean in self._means.items()}
+        if stuck:
+            self._mean = 1.0
+            self._means.clear()
+        else:
+            self._mean = 1 + (self._mean - 1) / 2
+            self._means = {units: 1 + (mean - 1) / 2 for units, mean in self._means.items()}
         return True
