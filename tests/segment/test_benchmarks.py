@@ -63,6 +63,7 @@ KEYS = {
         "planned_devices",
         "bound_devices",
     },
+    "reuse": {"case", "gain", "items_per_s", "baseline"},
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {
@@ -73,6 +74,9 @@ DIFFERENCES = {
     "ratio",
     "moved_nbytes",
     "migrations",
+    "gain",
+    "unmanaged_gain",
+    "target",
     "expected",
     "computed",
     "met",

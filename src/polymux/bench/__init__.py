@@ -25,6 +25,7 @@ BENCHMARKS = {
     "simulate": "polymux.bench.simulate",
     "dstack": "polymux.bench.dstack",
     "policies": "polymux.bench.policies.benchmark",
+    "reuse": "polymux.bench.reuse.benchmark",
     "cluster": "polymux.bench.cluster",
     "preempt": "polymux.bench.preempt.benchmark",
 }

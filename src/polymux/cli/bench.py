@@ -31,6 +31,7 @@ _EXAMPLE = """\
   simulate    simulated requests in a second of wall time, under every policy for requests
   dstack      the figures of D-STACK, and spacetime on the same workloads; all simulated
   policies    real models under deadlines: every policy at 0.5 to 1.2 of the capacity, and the simulator's prediction
+  reuse       models that take JPEG files: input stages beside the device and shared, against jobs that take turns
   decide      what deciding about requests costs with 10, 100 and 1,000 models, every policy
   cluster     10,000 models on 1,000 simulated devices: placed, simulated and planned (some minutes)
   preempt     inference next to PyTorch training on the same cores, every way to share them (up to an hour)

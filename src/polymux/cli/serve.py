@@ -15,6 +15,7 @@ from polymux.policy.serving import registry
 from polymux.serving.front_end import ServeOptions, serve
 from polymux.serving.limits import Limits
 from polymux.serving.scheduling.settings import DEFAULT_SLO_MS, Choice, SchedulingOptions, parse_choice
+from polymux.serving.stages.settings import StageOptions
 
 _EXAMPLE = """\
 The repository is laid out as Triton's:
@@ -62,6 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="greatest request header in bytes; larger ones are answered 431 (default: %(default)s)",
     )
     _add_scheduling(parser)
+    _add_stages(parser)
     parser.add_argument("--verbose", action="store_true", help="also log what is only useful to find faults")
     parser.set_defaults(run=run)
 
@@ -91,6 +93,26 @@ def _add_scheduling(parser: argparse.ArgumentParser) -> None:
     add_store_option(group)
 
 
+def _add_stages(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "input stages",
+        "Models whose config.pbtxt has the parameter input_stage take files or texts; their stages run on threads of"
+        " their own beside the devices.",
+    )
+    group.add_argument(
+        "--share-input",
+        action="store_true",
+        help="models that have the same stage and get the same bytes share one run of it; the parameter share_input of"
+        " config.pbtxt says otherwise for one model",
+    )
+    group.add_argument(
+        "--stage-threads",
+        metavar="N",
+        type=_positive,
+        help="threads for input stages (default: half of the cores)",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     logging.basicConfig(
@@ -107,7 +129,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.slo_ms or args.priority or args.weight:
         print("polymux serve: --slo-ms, --priority and --weight need --policy", file=sys.stderr)
         return 2
-    options = ServeOptions(args.models_dir, args.host, args.port, args.device, scheduling, limits)
+    stages = StageOptions(args.stage_threads, args.share_input)
+    options = ServeOptions(args.models_dir, args.host, args.port, args.device, scheduling, limits, stages)
 
     # A runtime of its own divides its devices for the policy; a server's are divided by its operator.
     devices = () if scheduling is None else ("cpu,shares=nested",)

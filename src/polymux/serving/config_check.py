@@ -12,6 +12,7 @@ from polymux.serving.datatype import CONFIG_NAMES, from_config
 from polymux.serving.errors import ModelLoadError
 from polymux.serving.model_config_pb2 import DataType, ModelConfig, ModelInput, ModelOutput
 from polymux.serving.signature import Extents, ModelSignature, TensorSignature
+from polymux.serving.stages.settings import STAGE_PARAMETERS
 
 __all__ = ["PARAMETERS", "complete", "unused_settings"]
 
@@ -81,10 +82,11 @@ def complete(config: ModelConfig, name: str, spec: KernelSpec) -> tuple[ModelCon
 def unused_settings(config: ModelConfig, scheduled: bool = False) -> list[str]:
     """Return the names of settings in `config` that have no effect: in this version, or without a policy."""
     present = {field.name for field, _ in config.ListFields()}
+    understood = {*STAGE_PARAMETERS, *(PARAMETERS if scheduled else ())}
+    if set(config.parameters) <= understood:
+        present -= {"parameters"}
     if scheduled:
         present -= {"dynamic_batching"}
-        if set(config.parameters) <= set(PARAMETERS):
-            present -= {"parameters"}
     return [name for name in _UNUSED if name in present]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import uvloop
 
 from polymux.client import Client
+from polymux.inputs import SharedStore, StagePool
 from polymux.metrics.exposition import Metrics
 from polymux.serving.http_app import HttpApp
 from polymux.serving.http_server import bind, serve_http
@@ -24,6 +25,9 @@ from polymux.serving.models import Models
 from polymux.serving.scheduling.loading import ScheduledLoader
 from polymux.serving.scheduling.settings import SchedulingOptions
 from polymux.serving.scheduling.statistics import Statistics
+from polymux.serving.stages.loader import StagedLoader
+from polymux.serving.stages.metrics import StageMetrics
+from polymux.serving.stages.settings import StageOptions
 
 __all__ = ["ServeOptions", "serve"]
 
@@ -48,6 +52,8 @@ class ServeOptions:
         How requests are scheduled; None: each model has a queue, in the order of arrival.
     limits : Limits
         Bounds of a request.
+    stages : StageOptions
+        How input stages run.
     """
 
     repository: Path
@@ -56,6 +62,7 @@ class ServeOptions:
     device: str | None = None
     scheduling: SchedulingOptions | None = None
     limits: Limits = field(default_factory=Limits)
+    stages: StageOptions = field(default_factory=StageOptions)
 
 
 def serve(
@@ -91,16 +98,20 @@ def serve(
     loader: Loader = DirectLoader(options.device)
     if options.scheduling is not None:
         loader = ScheduledLoader(options.scheduling, options.device, statistics)
+    pool = StagePool(options.stages.threads, store=SharedStore())
+    loader = StagedLoader(loader, pool, options.stages, options.scheduling)
     lifecycle = Lifecycle(options.repository, models, client, reconnect, loader)
     try:
         if options.scheduling is not None:
             options.scheduling.check_models(lifecycle.names())
-        collectors = () if options.scheduling is None else (statistics,)
+        stage_metrics = StageMetrics(pool)
+        collectors = (stage_metrics,) if options.scheduling is None else (statistics, stage_metrics)
         listener = bind(options.host, options.port)
         app = HttpApp(models, options.limits, Metrics(lifecycle.status, collectors=collectors))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(app, options.limits, listener, lifecycle, listening))
     finally:
+        pool.close()
         lifecycle.close()
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -26,17 +27,13 @@ START_TIMEOUT_S = 120.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class FrontEnd:
+class HttpFrontEnd:
     """``polymux serve`` in a process of its own as long as the ``with`` block lasts.
 
     Parameters
     ----------
-    workload : Workload
-    socket : str
-        Of the server.
-    policy : str
-    profiled : bool
-        Whether it knows the workload's profiles.
+    arguments : sequence of str
+        Of ``polymux serve``, without ``--port``.
 
     Raises
     ------
@@ -44,12 +41,8 @@ class FrontEnd:
         On entering, if it does not get ready, with what it said.
     """
 
-    def __init__(self, workload: Workload, socket: str, policy: str, *, profiled: bool = True) -> None:
-        store = workload.store if profiled else workload.store.with_name("none.db")
-        self._words = [
-            sys.executable, "-m", "polymux.cli", "serve", str(workload.repository), "--port", "0", "--socket", socket,
-            "--store", str(store), "--policy", policy,
-        ]  # fmt: skip
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._words = [sys.executable, "-m", "polymux.cli", "serve", *arguments, "--port", "0"]
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -121,6 +114,25 @@ class FrontEnd:
         self._folder.cleanup()
 
 
+class FrontEnd(HttpFrontEnd):
+    """A front end that serves a workload under a policy.
+
+    Parameters
+    ----------
+    workload : Workload
+    socket : str
+        Of the server.
+    policy : str
+    profiled : bool
+        Whether it knows the workload's profiles.
+    """
+
+    def __init__(self, workload: Workload, socket: str, policy: str, *, profiled: bool = True) -> None:
+        store = workload.store if profiled else workload.store.with_name("none.db")
+        words = [str(workload.repository), "--socket", socket, "--store", str(store), "--policy", policy]
+        super().__init__(words)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a load.
@@ -154,7 +166,7 @@ class Outcome:
     steady_per_s: float
 
 
-def send(front: FrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
+def send(front: HttpFrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
     """Carry out a plan; `seconds` is its length, by default that until the last answer."""
     before_s = front.cpu_s
     done = subprocess.run(
