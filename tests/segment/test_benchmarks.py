@@ -64,6 +64,18 @@ KEYS = {
         "bound_devices",
     },
     "reuse": {"case", "gain", "items_per_s", "baseline"},
+    "switchflow": {
+        "setup",
+        "policy",
+        "p99_ms",
+        "below",
+        "train_fraction",
+        "jobs",
+        "failures",
+        "peak_nbytes",
+        "target",
+        "met",
+    },
     "training": {"memory", "batch", "steps", "migrations", "migrations_per_s", "slowdown", "accuracy"},
 }
 DIFFERENCES = {
@@ -80,6 +92,11 @@ DIFFERENCES = {
     "expected",
     "computed",
     "met",
+    "p99_ms",
+    "below",
+    "train_fraction",
+    "jobs",
+    "failures",
 }
 """Which may as well be negative or nothing."""
 CHOSEN = {"apps": ("--app", "pathfinder", "--size", "1MiB")}

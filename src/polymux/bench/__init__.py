@@ -28,6 +28,7 @@ BENCHMARKS = {
     "reuse": "polymux.bench.reuse.benchmark",
     "cluster": "polymux.bench.cluster",
     "preempt": "polymux.bench.preempt.benchmark",
+    "switchflow": "polymux.bench.switchflow",
 }
 """Name of a benchmark -> its module."""
 

@@ -35,6 +35,7 @@ _EXAMPLE = """\
   decide      what deciding about requests costs with 10, 100 and 1,000 models, every policy
   cluster     10,000 models on 1,000 simulated devices: placed, simulated and planned (some minutes)
   preempt     inference next to PyTorch training on the same cores, every way to share them (up to an hour)
+  switchflow  training in the background of requests, and two trainings on one device: three policies; simulated
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.

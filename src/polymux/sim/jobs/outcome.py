@@ -44,16 +44,19 @@ class RequestsOutcome:
     ----------
     latencies_ns : list of int
         From arrival to answer; of a trace, from when each was to begin to when it began.
-    unanswered : int
-        Still waiting or running at the end.
+    unanswered_ns : list of int
+        For how long those have been there that still wait or run at the end.
     """
 
     latencies_ns: list[int] = field(default_factory=list)
-    unanswered: int = 0
+    unanswered_ns: list[int] = field(default_factory=list)
 
     def percentile_ns(self, percent: float) -> int | None:
-        """Latency within which this percentage was answered (nearest rank); None when nothing was."""
-        return percentile_ns(self.latencies_ns, percent)
+        """Latency within which this percentage was answered (nearest rank); None when there were no requests.
+
+        What was not answered counts with the time that it has taken so far.
+        """
+        return percentile_ns(self.latencies_ns + self.unanswered_ns, percent)
 
 
 @dataclass(slots=True)

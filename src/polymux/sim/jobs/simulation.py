@@ -109,7 +109,7 @@ class _Simulation:
             self._now, _, _, act = heapq.heappop(self._agenda)
             act()
         self._now = scenario.duration_ns
-        return self._tally.finish(self._works, self._engine.view, self._queues, self._now)
+        return self._tally.finish(self._works, self._engine.view, self._now)
 
     def _at(self, at_ns: int, kind: int, act: Callable[[], None]) -> None:
         self._order += 1
@@ -226,6 +226,7 @@ class _Simulation:
     def _arrive(self, task: Task, device: DeviceId) -> None:
         queue = self._queues[device]
         queue.put(task)
+        self._tally.arrive(task)
         if not self._exclusive:
             if not queue.may_run:
                 self._handle(TasksWaiting(device, task.priority, None))
@@ -278,8 +279,8 @@ class _Simulation:
         while queue.waiting:
             task = queue.take()
             launcher = Launcher(task.program, self._streams[device])
-            if task.is_span:
-                self._tally.answer(task, max(self._now, launcher.stream.free_ns))
+            if task.is_span:  # it begins when all that was launched before has ended
+                self._at(max(self._now, launcher.stream.free_ns), _END, partial(self._answer, task))
             self._launch_task(task, launcher)
         queue.running = None
 

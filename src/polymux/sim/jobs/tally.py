@@ -8,7 +8,7 @@ from polymux.core.ids import DeviceId
 from polymux.core.jobs.model import JobDevice, JobId
 from polymux.core.jobs.view import JobView, unusable
 from polymux.sim.jobs.outcome import JobOutcome, JobsOutcome, RequestsOutcome
-from polymux.sim.jobs.requests import Task, TaskQueue
+from polymux.sim.jobs.requests import Task
 from polymux.sim.jobs.scenario import JobLoad, JobsScenario, RequestLoad
 from polymux.sim.jobs.work import Work
 
@@ -20,6 +20,7 @@ class Tally:
         self._scenario = scenario
         self._devices = devices
         self._requests = {load.name: RequestsOutcome() for load in scenario.requests}
+        self._open: dict[int, Task] = {}
         self._waits_ns: list[int] = []
         self._models = {
             device.id: sum(
@@ -38,9 +39,14 @@ class Tally:
         self._runs_before = {name: work.runs(now) for name, work in works.items()}
         self._tasks_before = {name: device.tasks_used_ns(now) for name, device in view.devices.items()}
 
+    def arrive(self, task: Task) -> None:
+        """Note that a task is there."""
+        if task.arrival_ns >= self._scenario.warmup_ns:
+            self._open[id(task)] = task
+
     def answer(self, task: Task, now: int) -> None:
         """Note that a task was answered, or that a span of a trace began."""
-        if task.arrival_ns >= self._scenario.warmup_ns:
+        if self._open.pop(id(task), None) is not None:
             self._requests[task.load].latencies_ns.append(now - task.arrival_ns)
 
     def wait(self, since_ns: int, now: int) -> None:
@@ -65,14 +71,10 @@ class Tally:
             if used > peak:
                 self._peak[name] = used
 
-    def finish(
-        self, works: Mapping[JobId, Work], view: JobView, queues: Mapping[DeviceId, TaskQueue], now: int
-    ) -> JobsOutcome:
+    def finish(self, works: Mapping[JobId, Work], view: JobView, now: int) -> JobsOutcome:
         """Say what came of it."""
-        for queue in queues.values():
-            for task in [entry[-1] for entry in queue.waiting] + ([queue.running] if queue.running else []):
-                if task.arrival_ns >= self._scenario.warmup_ns:
-                    self._requests[task.load].unanswered += 1
+        for task in self._open.values():
+            self._requests[task.load].unanswered_ns.append(now - task.arrival_ns)
         tasks = {
             name: device.tasks_used_ns(now) - self._tasks_before.get(name, 0)
             for name, device in view.devices.items()

@@ -156,7 +156,7 @@ def test_a_job_that_is_deaf_is_evicted_and_the_requests_are_answered():
     what = scenario(train(deaf=True, levels=(BOUNDARY,)), rate=1, duration_ns=60 * SECOND)
     outcome = run("switchflow", what)
     assert "did not" in str(outcome.jobs[JobId("train")].failure)
-    assert outcome.requests["model"].unanswered == 0
+    assert outcome.requests["model"].unanswered_ns == []
 
 
 def test_a_job_whose_device_is_lost_goes_on_where_it_can_and_requests_when_it_is_back():
@@ -165,7 +165,7 @@ def test_a_job_whose_device_is_lost_goes_on_where_it_can_and_requests_when_it_is
     outcome = run("switchflow", what)
     assert outcome.jobs[JobId("train")].fraction > 0.8
     assert outcome.jobs[JobId("train")].failure is None
-    assert outcome.requests["model"].unanswered < 3
+    assert len(outcome.requests["model"].unanswered_ns) < 3
 
 
 def test_the_spans_of_a_trace_begin_when_planned_but_for_a_kernel():
@@ -177,6 +177,17 @@ def test_the_spans_of_a_trace_begin_when_planned_but_for_a_kernel():
     assert len(outcome.requests["batches"].latencies_ns) == 199
     assert max(outcome.requests["batches"].latencies_ns) < 11 * MS
     assert outcome.jobs[JobId("train")].fraction == pytest.approx(0.6, abs=0.02)
+
+
+def test_what_is_not_answered_by_the_end_counts_with_the_time_it_has_taken():
+    what = replace(
+        scenario(), requests=(RequestLoad("model", GPU.id, REQUEST, Uniform(400)),), duration_ns=SECOND
+    )
+    requests = run("switchflow", what).requests["model"]
+    assert len(requests.unanswered_ns) > 150, "twice what the device can do"
+    latest = requests.percentile_ns(99)
+    assert latest is not None
+    assert latest > 450 * MS
 
 
 def test_models_that_leave_no_memory_are_refused_with_the_sizes():
