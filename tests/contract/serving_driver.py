@@ -163,6 +163,8 @@ class ServingDriver:
     def _check_waiting(self) -> None:
         waiting = {request.id for state in self.engine.view.models.values() for request in state.waiting}
         assert waiting == set(self.waiting), "a request was lost"
+        view = self.engine.view
+        assert set(view.waiting) == {name for name, state in view.models.items() if state.waiting}
 
     def startable(self) -> list[ModelName]:
         """Models with waiting requests that could be started now."""

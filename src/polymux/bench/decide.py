@@ -22,7 +22,7 @@ from polymux.core.serving.model import ModelName, Request, ServedModel, ServingD
 from polymux.core.serving.view import ServingView
 from polymux.perfmodel import tables
 from polymux.policy.serving import registry
-from polymux.policy.serving.interface import ServingPolicy
+from polymux.policy.serving.interface import SelectivePolicy, ServingPolicy
 from polymux.sim.serving import Load, Poisson, Scenario, simulate
 
 KIND = "v100"
@@ -117,6 +117,7 @@ class _Timed:
 
     def __init__(self, policy: ServingPolicy) -> None:
         self._policy = policy
+        self._awaits = policy.awaits if isinstance(policy, SelectivePolicy) else None
         self.admit_ns: list[int] = []
         self.decide_ns: list[int] = []
         self.starts = 0
@@ -130,6 +131,9 @@ class _Timed:
         answer = self._policy.admit(view, request, now)
         self.admit_ns.append(perf_counter_ns() - start_ns)
         return answer
+
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:
+        return self._awaits is None or self._awaits(view, request, now)
 
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         start_ns = perf_counter_ns()

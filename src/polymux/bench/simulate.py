@@ -23,7 +23,7 @@ from polymux.core.serving.model import ModelName, Request, ServedModel, ServingD
 from polymux.core.serving.view import ServingView
 from polymux.perfmodel import tables
 from polymux.policy.serving import registry
-from polymux.policy.serving.interface import ServingPolicy
+from polymux.policy.serving.interface import SelectivePolicy, ServingPolicy
 from polymux.sim.serving import Load, Poisson, Scenario, ServingOutcome, simulate
 
 TARGET_PER_S = 200_000
@@ -121,6 +121,7 @@ class _Timed:
 
     def __init__(self, policy: ServingPolicy) -> None:
         self._policy = policy
+        self._awaits = policy.awaits if isinstance(policy, SelectivePolicy) else None
         self.seconds = 0.0
 
     @classmethod
@@ -130,6 +131,14 @@ class _Timed:
     def admit(self, view: ServingView, request: Request, now: int) -> RejectRequest | None:
         start_s = perf_counter()
         answer = self._policy.admit(view, request, now)
+        self.seconds += perf_counter() - start_s
+        return answer
+
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:
+        if self._awaits is None:
+            return True
+        start_s = perf_counter()
+        answer = self._awaits(view, request, now)
         self.seconds += perf_counter() - start_s
         return answer
 

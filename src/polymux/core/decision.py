@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polymux.core.event import NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, QueueId, StreamId
 from polymux.core.status import TaskStatus
+from polymux.core.value import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Reject:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WakeAt:
     """Send a `Tick` at time `at_ns` of the monotonic clock."""
 

@@ -189,6 +189,55 @@ def test_requests_given_in_advance_are_admitted_at_their_own_time():
     assert asked == [5, 7, 7]
 
 
+class Picky(Scripted):
+    """Starts all that waits whenever it is asked; awaits the requests of which the test says so."""
+
+    def __init__(self, *awaited):
+        super().__init__()
+        self.awaited = awaited
+
+    @classmethod
+    def make(cls, option):
+        return cls()
+
+    def awaits(self, view, request, now):
+        return request.id in self.awaited
+
+    def decide(self, view, event, now):
+        waiting = len(view.models[MODEL.name].waiting) if view.models else 0
+        return [Start(MODEL.name, DEVICE.id, 2, waiting)] if waiting and view.can_start else []
+
+
+def test_arrivals_are_taken_up_to_the_one_that_the_policy_awaits():
+    engine = _engine(Picky(2), units=(2,))
+    requests = [_request(1, 5), _request(2, 7), _request(3, 7), _request(4, 8)]
+    taken, (dispatch,) = engine.arrive(requests, 0, 4)
+    assert taken == 3  # what comes at the same time is seen as well
+    assert [request.id for request in dispatch.requests] == [1, 2, 3]
+    assert engine.arrive(requests, 3, 4) == (4, [])
+    assert [request.id for request in engine.view.models[MODEL.name].waiting] == [4]
+
+
+def test_one_event_for_the_same_arrivals_comes_to_the_same():
+    engine = _engine(Picky(2), units=(2,))
+    (dispatch,) = engine.handle(RequestsArrived([_request(1, 5), _request(2, 7), _request(3, 7)]), 5)
+    assert [request.id for request in dispatch.requests] == [1, 2, 3]
+    assert engine.view.models[MODEL.name].running[dispatch.batch].start_ns == 7
+
+
+def test_the_models_that_have_requests_are_known():
+    engine = _engine(Scripted(Start(MODEL.name, DEVICE.id, 2, 2)))
+    other = ServedModel(ModelName("other"), 100, {"cpu": SURFACE})
+    engine.handle(ModelAdded(other), 0)
+    engine.handle(RequestsArrived([_request(1, model="other"), _request(2), _request(3)]), 0)
+    assert list(engine.view.waiting) == ["other", "m"]
+    assert [state.model.name for state in engine.view.waiting_in_order()] == ["m", "other"]
+    engine.handle(ServingTick(), 1)
+    assert list(engine.view.waiting) == ["other"]
+    engine.handle(RequestCancelled(other.name, RequestId(1)), 2)
+    assert not engine.view.waiting
+
+
 def test_events_that_cannot_be_are_errors_that_name_what_there_is():
     engine = _engine()
     for event, text in [

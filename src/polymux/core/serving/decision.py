@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from polymux.core.decision import WakeAt
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import BatchId, ModelName, Request, RequestId
+from polymux.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Start:
     """Form a batch of the first `requests` waiting requests of a model and run it; made by policies.
 
@@ -34,7 +35,7 @@ class Refuse:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dispatch:
     """Run a batch on `units` units of a device now; the driver reports `BatchEnded` when it is done.
 
@@ -63,7 +64,7 @@ class Dispatch:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RejectRequest:
     """Refuse a request.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import BatchId, ModelName, Request, RequestId, ServedModel, ServingDevice
+from polymux.core.value import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class InstanceFailed:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RequestsArrived:
     """Requests came in, in the order of their arrival; of any models."""
 
@@ -72,7 +73,7 @@ class RequestCancelled:
     request: RequestId
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BatchEnded:
     """A batch ended; its units are free again."""
 
@@ -80,7 +81,7 @@ class BatchEnded:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServingTick:
     """The time that a `WakeAt` asked for has come."""
 

@@ -8,6 +8,7 @@ from typing import NewType, Protocol
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
+from polymux.core.value import value
 
 ModelName = NewType("ModelName", str)
 RequestId = NewType("RequestId", int)
@@ -112,9 +113,9 @@ class ServingDevice:
             )
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@value
 class Request:
-    """A request; nobody changes it. To freeze it would double the time to make one, and there are many.
+    """A request.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import BatchId, ModelName, Request, ServedModel, ServingDevice
@@ -80,6 +81,8 @@ class ModelState:
     Parameters
     ----------
     model : ServedModel
+    number : int
+        Models that were added later have larger ones.
     waiting : deque of Request
         By deadline, then by arrival.
     waiting_items : int
@@ -99,6 +102,7 @@ class ModelState:
     """
 
     model: ServedModel
+    number: int = 0
     waiting: deque[Request] = field(default_factory=deque)
     waiting_items: int = 0
     running: dict[BatchId, RunningBatch] = field(default_factory=dict)
@@ -130,10 +134,23 @@ class ModelState:
 
 @dataclass(slots=True)
 class ServingView:
-    """Everything: models and devices by their names, in the order in which they were added."""
+    """Everything: models and devices by their names, in the order in which they were added.
+
+    Parameters
+    ----------
+    models : dict of ModelName to ModelState
+    devices : dict of DeviceId to DeviceState
+    waiting : dict of ModelName to ModelState
+        Those models that have waiting requests, in the order in which they came to have some.
+    """
 
     models: dict[ModelName, ModelState] = field(default_factory=dict)
     devices: dict[DeviceId, DeviceState] = field(default_factory=dict)
+    waiting: dict[ModelName, ModelState] = field(default_factory=dict)
+
+    def waiting_in_order(self) -> list[ModelState]:
+        """List the models that have waiting requests in the order in which models were added."""
+        return sorted(self.waiting.values(), key=_number)
 
     @property
     def can_start(self) -> bool:
@@ -142,3 +159,6 @@ class ServingView:
             if device.startable:
                 return True
         return False
+
+
+_number = attrgetter("number")

@@ -80,11 +80,13 @@ class DStack:
         """Admit everything."""
         return None
 
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a model that had no requests has some."""
+        return self._settled.is_upset(request, now)
+
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what the two passes choose."""
         self._points.observe(view, event, now)
-        if self._settled.covers(event, now):
-            return []
         if not isinstance(event, RequestsArrived | BatchEnded | ServingTick | RequestCancelled):
             self._session_ns = 0  # other models or devices: plan from the beginning
         held_back = False
@@ -105,8 +107,7 @@ class DStack:
     ) -> list[PolicyDecision]:
         """Nothing starts now: say when to look again at what is held back, if nothing happens before."""
         decisions: list[PolicyDecision] = []
-        if self._points.moved or not isinstance(event, RequestsArrived | BatchEnded | ServingTick):
-            self._points.moved = False
+        if not isinstance(event, RequestsArrived):
             decisions += self._points.instances.preparations(view, event)
         if held_back:
             times = [self._session_end_ns, *(jobs.next_ns(now) for jobs in self._jobs.values())]

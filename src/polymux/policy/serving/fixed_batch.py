@@ -43,12 +43,20 @@ class FixedBatch:
         """Admit everything."""
         return None
 
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a batch is full, or is due at another time than before."""
+        state = view.models[request.model]
+        if state.waiting[0] is request:
+            return True
+        sizes = [state.max_batch(device.spec) for device in view.devices.values()]
+        return state.waiting_items >= min(self._batch, *sizes)
+
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start the batch that is full, or due, and came first."""
         wake_ns: int | None = None
         for device in view.devices.values():
             best: tuple[int, Start] | None = None
-            for state in view.models.values() if device.startable else ():
+            for state in view.waiting_in_order() if device.startable else ():
                 found = self._batch_of(state, device)
                 if found is None:
                     continue
@@ -68,7 +76,7 @@ class FixedBatch:
 
     def _batch_of(self, state: ModelState, device: DeviceState) -> tuple[int, Start] | None:
         """Next batch of a model on a device and when it is to start at the latest; 0: it is full."""
-        units = self._instances.usable(state, device.spec) if state.waiting else None
+        units = self._instances.usable(state, device.spec)
         if units is None or units not in device.startable:
             return None
         size = min(self._batch, state.max_batch(device.spec))

@@ -81,12 +81,15 @@ class Gslice:
         """Admit everything."""
         return None
 
-    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a model that had no requests has some."""
+        return self._settled.is_upset(request, now)
+
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:  # noqa: ARG002
         """Start a batch on a slice that is idle and has requests."""
-        if self._settled.covers(event, now):
-            return []
         if isinstance(event, ModelAdded | ModelRemoved | ServingDeviceAdded | ServingDeviceLost):
             self._cut(view)
+            self._instances.moved = True
         for device in view.devices.values():
             if device.startable:
                 busy = {batch.model for batch in device.running.values()}

@@ -11,6 +11,7 @@ from polymux.core.serving.event import (
     InstanceReady,
     ModelAdded,
     ModelRemoved,
+    ServingDeviceAdded,
     ServingDeviceLost,
     ServingEvent,
 )
@@ -25,9 +26,15 @@ class Instances:
     ----------
     wanted : callable
         Gives the share, of those that the device offers, on which a model should run there.
+
+    Attributes
+    ----------
+    moved : bool
+        To be set when something else is wanted for models that no event is about.
     """
 
     def __init__(self, wanted: Callable[[ModelState, ServingDevice], int]) -> None:
+        self.moved = False
         self._wanted = wanted
         self._asked: set[tuple[ModelName, DeviceId, int]] = set()
         self._failed: set[tuple[ModelName, DeviceId, int]] = set()
@@ -45,7 +52,7 @@ class Instances:
     def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
         """Ask for what is wanted and not ready; each once, and for the next best after a failure.
 
-        Only of the model that an event is about, if it is about one.
+        Only of the model that an event is about, if it is about one, and of all when something has moved.
         """
         for name in self._concerned(view, event):
             state = view.models.get(name)
@@ -72,8 +79,13 @@ class Instances:
             case ServingDeviceLost(device_id):
                 self._forget(device=device_id)
                 return ()
-            case _:
+            case ServingDeviceAdded():
                 return view.models
+            case _ if self.moved:
+                self.moved = False
+                return view.models
+            case _:
+                return ()
 
     def _forget(self, name: ModelName | None = None, device: DeviceId | None = None) -> None:
         """A model or a device is gone: what was asked for there may be asked for again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from polymux.core.serving.decision import PolicyDecision, RejectRequest
 from polymux.core.serving.event import ServingEvent
@@ -43,8 +43,8 @@ class ServingPolicy(Protocol):
         """Answer an event, which the view already contains.
 
         Called after every event, except for arrivals while no device could take a batch (``view.can_start`` is
-        false): what arrives then is seen at the next event. A policy that has to look again earlier returns a
-        `WakeAt`.
+        false), and those that a `SelectivePolicy` does not await: what arrives then is seen at the next event. A
+        policy that has to look again earlier returns a `WakeAt`.
 
         Returns
         -------
@@ -58,5 +58,19 @@ class ServingPolicy(Protocol):
         Notes
         -----
         Whoever may start something and does not, or waits for more requests, has to ask for a `WakeAt`.
+        """
+        ...
+
+
+@runtime_checkable
+class SelectivePolicy(ServingPolicy, Protocol):
+    """A policy that need not be asked at every arrival, of which there are very many."""
+
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:
+        """Say whether to call `decide` now that a request has arrived, which waits unless `admit` refused it.
+
+        Called for each arrival while some device could take a batch, until the answer is true. False promises that
+        nothing is lost by not calling `decide`: what arrived is seen at the next event, or at a time for which the
+        policy has asked before.
         """
         ...

@@ -46,10 +46,12 @@ class MaxMinFair:
         """Admit everything."""
         return None
 
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a model that had no requests has some."""
+        return self._settled.is_upset(request, now)
+
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what is next, or what fits before it."""
-        if self._settled.covers(event, now):
-            return []
         self._level(view)
         for device in view.devices.values():
             candidates = self._points.candidates(view, device) if device.startable else []
@@ -91,7 +93,9 @@ class MaxMinFair:
 
     def _level(self, view: ServingView) -> None:
         """Bring models that have requests again level with the least of those that had some before."""
-        active = {name for name, state in view.models.items() if state.waiting or state.running}
+        active = set(view.waiting)
+        for device in view.devices.values():
+            active.update(batch.model for batch in device.running.values() if batch.model in view.models)
         for name in self._skipped.keys() - view.models.keys():
             del self._skipped[name]
         stayed = [self._used(view.models[name]) for name in active & self._active]

@@ -41,10 +41,12 @@ class MaxThroughput:
         """Admit everything."""
         return None
 
-    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a model that had no requests has some."""
+        return self._settled.is_upset(request, now)
+
+    def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:  # noqa: ARG002
         """Start the best set on the first device that can take one."""
-        if self._settled.covers(event, now):
-            return []
         for device in view.devices.values():
             candidates = (
                 [c for c in self._points.candidates(view, device) if c.startable] if device.startable else []

@@ -73,14 +73,11 @@ class OperatingPoints:
     Attributes
     ----------
     instances : Instances
-    moved : bool
-        Whether a search has moved since this was last set to False.
     """
 
     def __init__(self, given: dict[str, tuple[int, int]] | None = None, *, searching: bool = False) -> None:
         self._given = given or {}
         self._searches = KneeSearches() if searching else None
-        self.moved = False
         self._known: dict[tuple[ModelName, DeviceId], tuple[ServedModel, Point]] = {}
         self.instances = Instances(lambda state, spec: self.wanted(state, spec).units)
 
@@ -135,10 +132,8 @@ class OperatingPoints:
         """Batches that wait for a device, one for each model: a model has at most one at a time on a device."""
         found = []
         device_id = device.spec.id
-        for state in view.models.values():
-            if not state.waiting or (
-                state.running and any(batch.device == device_id for batch in state.running.values())
-            ):
+        for state in view.waiting_in_order():
+            if state.running and any(batch.device == device_id for batch in state.running.values()):
                 continue
             point = self.usable(state, device.spec)
             if point is not None:
@@ -163,7 +158,8 @@ class OperatingPoints:
             search = self._search(view.models[event.model], view.devices[event.device].spec)
             if search is not None:
                 search.exclude(event.units)
-        self.moved |= self._searches.observe(view, event, now)
+        if self._searches.observe(view, event, now):
+            self.instances.moved = True
 
     def _search(self, state: ModelState, spec: ServingDevice) -> KneeSearch | None:
         model = state.model

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from polymux.core.serving.event import RequestsArrived, ServingEvent
-from polymux.core.serving.model import ModelName
+from polymux.core.serving.model import ModelName, Request
 from polymux.core.serving.view import ServingView
 
 NEVER_NS = 1 << 62
@@ -16,17 +15,13 @@ class Settled:
         self._models: set[ModelName] = set()
         self._until_ns = 0
 
-    def covers(self, event: ServingEvent, now: int) -> bool:
-        """Whether an event brings only what makes no difference."""
-        return (
-            isinstance(event, RequestsArrived)
-            and now < self._until_ns
-            and all(request.model in self._models for request in event.requests)
-        )
+    def is_upset(self, request: Request, now: int) -> bool:
+        """Whether an arrival may make a difference."""
+        return now >= self._until_ns or request.model not in self._models
 
     def note(self, view: ServingView, until_ns: int = NEVER_NS) -> None:
         """Nothing can start now, for none of the models that have requests; it is so until a certain time."""
-        self._models = {name for name, state in view.models.items() if state.waiting}
+        self._models = set(view.waiting)
         self._until_ns = until_ns
 
     def forget(self) -> None:

@@ -9,8 +9,14 @@ from typing import Self
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
 from polymux.core.serving.decision import PolicyDecision, RejectRequest, Start
-from polymux.core.serving.event import RequestsArrived, ServingEvent
-from polymux.core.serving.model import ModelName, Request
+from polymux.core.serving.event import (
+    ModelAdded,
+    ModelRemoved,
+    RequestsArrived,
+    ServingDeviceAdded,
+    ServingEvent,
+)
+from polymux.core.serving.model import ModelName, Request, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, ServingView
 from polymux.policy.serving.instances import Instances
 from polymux.policy.serving.operating_point import adaptive_batch, run_time_ns, take
@@ -37,6 +43,8 @@ class TemporalSharing:
         self._parts = parts or {}
         self._instances = Instances(lambda _, spec: spec.shares[-1])
         self._rounds: dict[DeviceId, _Round] = {}
+        self._batches: dict[tuple[ModelName, DeviceId, int], int] = {}
+        self._slices: dict[ModelName, float] = {}
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -59,8 +67,15 @@ class TemporalSharing:
         """Admit everything."""
         return None
 
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again where nothing runs."""
+        return any(device.startable and not device.running for device in view.devices.values())
+
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:  # noqa: ARG002
         """Start a batch of the model whose turn it is on each device where nothing runs."""
+        if isinstance(event, ModelAdded | ModelRemoved | ServingDeviceAdded):
+            self._slices = self._divide(view)
+            self._batches = {}
         for device in view.devices.values():
             if device.startable and not device.running:
                 start = self._choose(view, device)
@@ -70,30 +85,37 @@ class TemporalSharing:
 
     def _choose(self, view: ServingView, device: DeviceState) -> Start | None:
         spec = device.spec
-        queued: dict[ModelName, tuple[ModelState, int, int, int]] = {}
-        for name, state in view.models.items():
-            units = self._instances.usable(state, spec) if state.waiting else None
+        queued: dict[ModelName, tuple[int, int, int]] = {}
+        for state in view.waiting_in_order():
+            name = state.model.name
+            units = self._instances.usable(state, spec)
             if units is not None and units in device.startable:
-                requests, items = take(state, adaptive_batch(state, spec, units))
-                queued[name] = (state, units, requests, run_time_ns(state, spec, units, items))
+                requests, items = take(state, self._batch(state, spec, units))
+                queued[name] = (units, requests, run_time_ns(state, spec, units, items))
         if not queued:
             return None
         turns = self._rounds.setdefault(spec.id, _Round())
-        slices = self._slices(view)
-        name = turns.next(
-            {name: slices[name] for name in queued}, {n: entry[3] for n, entry in queued.items()}
-        )
-        _, units, requests, _ = queued[name]
+        name = turns.next(self._slices, {name: run_ns for name, (_, _, run_ns) in queued.items()})
+        units, requests, _ = queued[name]
         return Start(name, spec.id, units, requests, "its slice")
 
-    def _slices(self, view: ServingView) -> dict[ModelName, float]:
+    def _batch(self, state: ModelState, spec: ServingDevice, units: int) -> int:
+        """Most items of a batch."""
+        key = (state.model.name, spec.id, units)
+        known = self._batches.get(key)
+        if known is None:
+            known = self._batches[key] = adaptive_batch(state, spec, units)
+        return known
+
+    def _divide(self, view: ServingView) -> dict[ModelName, float]:
         """Length of each model's slice in a round, in ns."""
-        longest = max(state.model.slo_ns for state in view.models.values())
+        longest = max((state.model.slo_ns for state in view.models.values()), default=1)
         parts = {
             name: self._parts.get(str(name), state.model.slo_ns / longest)
             for name, state in view.models.items()
         }
-        return {name: longest * part / sum(parts.values()) for name, part in parts.items()}
+        whole = sum(parts.values())
+        return {name: longest * part / whole for name, part in parts.items()}
 
 
 class _Round:

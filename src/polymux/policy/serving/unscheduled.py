@@ -33,9 +33,8 @@ class Unscheduled:
                 continue
             ready = [
                 (state.waiting[0].arrival_ns, name, max(shares))
-                for name, state in view.models.items()
-                if state.waiting
-                and (shares := state.ready.get(device.spec.id, set()) & set(device.startable))
+                for name, state in view.waiting.items()
+                if (shares := state.ready.get(device.spec.id, set()).intersection(device.startable))
             ]
             if ready:
                 _, name, units = min(ready)

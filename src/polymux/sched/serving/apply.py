@@ -34,19 +34,21 @@ def start(state: ServingState, decision: Start, now: int) -> Dispatch:
     units = decision.units
     if units not in device.startable:
         raise BadDecision(decision, f"{units} units cannot be started there now, only {device.startable}", ())
-    if units not in model.ready.get(device.spec.id, set()):
+    if units not in model.ready.get(device.spec.id, ()):
         raise BadDecision(decision, f"the model is not ready on {units} units there")
     waiting = model.waiting
     count = decision.requests
     if not 1 <= count <= len(waiting):
         raise BadDecision(decision, f"{count} requests; {len(waiting)} wait")
-    requests = list(islice(waiting, count))
-    items = sum([request.items for request in requests])
+    requests = list(waiting) if count == len(waiting) else list(islice(waiting, count))
+    each_one = model.waiting_items == len(waiting)
+    items = count if each_one else sum([request.items for request in requests])
     most = model.max_batch(device.spec)
     if items > most and count > 1:
         raise BadDecision(decision, f"{items} items; a batch has at most {most}")
     if count == len(waiting):
         waiting.clear()
+        del view.waiting[decision.model]
     else:
         for _ in requests:
             waiting.popleft()
@@ -81,6 +83,7 @@ def refuse(state: ServingState, decision: Refuse) -> list[RejectRequest]:
         raise BadDecision(decision, "it refuses requests that do not wait")
     if len(out) == len(model.waiting):
         model.waiting.clear()
+        state.view.waiting.pop(decision.model, None)
     else:
         kept = [request for request in model.waiting if request.id not in wanted]
         model.waiting.clear()

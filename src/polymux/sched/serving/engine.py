@@ -8,10 +8,12 @@ from polymux.core.decision import WakeAt
 from polymux.core.errors import BadDecision
 from polymux.core.serving.decision import PolicyDecision, Refuse, ServingDecision, Start
 from polymux.core.serving.event import RequestsArrived, ServingEvent
+from polymux.core.serving.model import Request
 from polymux.core.serving.view import ServingView
-from polymux.policy.serving.interface import ServingPolicy
+from polymux.policy.serving.interface import SelectivePolicy, ServingPolicy
 from polymux.sched.serving.apply import apply_instance, refuse, start
-from polymux.sched.serving.fold import arrive, fold
+from polymux.sched.serving.arrive import Entrance
+from polymux.sched.serving.fold import fold
 from polymux.sched.serving.state import ServingState
 
 
@@ -33,6 +35,8 @@ class ServingEngine:
     def __init__(self, policy: ServingPolicy) -> None:
         self._policy = policy
         self._state = ServingState()
+        awaits = policy.awaits if isinstance(policy, SelectivePolicy) else _always
+        self._entrance = Entrance(self._state, policy, awaits)
 
     @property
     def view(self) -> ServingView:
@@ -46,8 +50,7 @@ class ServingEngine:
         ----------
         event : ServingEvent
         now : int, ns
-            Monotonic time. Of `RequestsArrived`, a driver that knows the future may give requests that arrive later
-            than this, up to the next event, while no device can take a batch: each is admitted at its own arrival.
+            Monotonic time. Requests that arrive later than this arrive at their own time.
 
         Returns
         -------
@@ -66,16 +69,53 @@ class ServingEngine:
         decisions: list[ServingDecision] = []
         try:
             if isinstance(event, RequestsArrived):
-                now = arrive(state, self._policy, event.requests, decisions, now)
-                if not state.view.can_start:
-                    return decisions
+                requests = event.requests
+                _, ask = self._entrance.admit(requests, 0, len(requests), decisions, whole=True)
+                now = state.now
             else:
                 fold(state, event, decisions, now)
-            self._ask(event, decisions, now)
+                ask = True
+            if ask:
+                self._ask(event, decisions, now)
         except BadDecision as bad:
             bad.decisions = tuple(decisions)
             raise
         return decisions
+
+    def arrive(self, requests: Sequence[Request], first: int, end: int) -> tuple[int, list[ServingDecision]]:
+        """Let requests arrive one after the other, until the policy has something to decide about.
+
+        For a driver that knows the future. It comes to the same as one `RequestsArrived` for those that arrive at the
+        same time, and as one with all that were taken.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            By arrival.
+        first, end : int
+            Those from `first` to before `end`, which arrive before anything else happens.
+
+        Returns
+        -------
+        taken : int
+            Behind the last one that has arrived.
+        decisions : list of ServingDecision
+            As of `handle`, at the arrival of the last one.
+
+        Raises
+        ------
+        BadDecision
+            As `handle`.
+        """
+        decisions: list[ServingDecision] = []
+        try:
+            taken, ask = self._entrance.admit(requests, first, end, decisions, whole=False)
+            if ask:
+                self._ask(RequestsArrived(requests[first:taken]), decisions, self._state.now)
+        except BadDecision as bad:
+            bad.decisions = tuple(decisions)
+            raise
+        return taken, decisions
 
     def _ask(self, event: ServingEvent, decisions: list[ServingDecision], now: int) -> None:
         state = self._state
@@ -97,3 +137,8 @@ class ServingEngine:
                     decisions.append(apply_instance(state, decision))
             if not started:
                 return
+
+
+def _always(view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG001
+    """Ask a policy that does not say what it waits for."""
+    return True

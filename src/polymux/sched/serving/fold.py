@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
-from polymux.core.errors import BadDecision, InvalidRequest
+from polymux.core.errors import InvalidRequest
 from polymux.core.serving.decision import RejectRequest, ServingDecision
 from polymux.core.serving.event import (
     BatchEnded,
@@ -19,67 +18,12 @@ from polymux.core.serving.event import (
     ServingDeviceLost,
     ServingEvent,
 )
-from polymux.core.serving.model import Request, RequestId
+from polymux.core.serving.model import RequestId
 from polymux.core.serving.view import DeviceState, ModelState
-from polymux.policy.serving.interface import ServingPolicy
 from polymux.sched.serving.state import ServingState, find_startable
 
 _DRIFT_GAIN = 0.25
 """How much one batch moves the drift of its model towards what it took."""
-
-_RATE_WINDOW_NS = 500_000_000
-"""Over which the arrivals of a model are counted for its rate."""
-
-
-def arrive(
-    state: ServingState,
-    policy: ServingPolicy,
-    requests: Sequence[Request],
-    decisions: list[ServingDecision],
-    now: int,
-) -> int:
-    """Let requests wait, or reject them where the policy does not admit them; return the time at the last of them.
-
-    Raises
-    ------
-    BadDecision
-        If the policy raised for one of them, which is rejected; the others are treated as always.
-    """
-    view = state.view
-    models = view.models
-    bad: BadDecision | None = None
-    for request in requests:
-        if request.arrival_ns > now:
-            now = request.arrival_ns
-        model = models.get(request.model)
-        if model is None:
-            decisions.append(RejectRequest(request, None, f"model {request.model!r} is not served"))
-            continue
-        model.arrived += 1
-        if now >= model.window_start_ns + _RATE_WINDOW_NS:
-            _measure_rate(model, now)
-        model.window_requests += 1
-        try:
-            refused = policy.admit(view, request, now)
-        except Exception as error:
-            decisions.append(RejectRequest(request, None, "the scheduling policy failed, see the log"))
-            model.refused += 1
-            bad = BadDecision(request, f"the policy raised {error!r}")
-            continue
-        if refused is not None:
-            model.refused += 1
-            decisions.append(refused)
-            continue
-        model.admitted += 1
-        waiting = model.waiting
-        if waiting and waiting[-1].deadline_ns > request.deadline_ns:
-            _insert(waiting, request)
-        else:
-            waiting.append(request)
-        model.waiting_items += request.items
-    if bad is not None:
-        raise bad
-    return state.advance(now)
 
 
 def fold(state: ServingState, event: ServingEvent, decisions: list[ServingDecision], now: int) -> None:
@@ -101,9 +45,9 @@ def fold(state: ServingState, event: ServingEvent, decisions: list[ServingDecisi
         case InstanceFailed(name, device_id, units, _):
             state.model(name).ready.get(device_id, set()).discard(units)
         case RequestCancelled(name, request):
-            _cancel(state.model(name), request)
+            _cancel(state, state.model(name), request)
         case RequestsArrived():
-            raise AssertionError("unreachable: arrivals have a way of their own")
+            raise AssertionError("unreachable: `arrive` has a way of its own for them")
 
 
 def _fold_model(
@@ -113,12 +57,14 @@ def _fold_model(
     if isinstance(event, ModelAdded):
         known = models.get(event.model.name)
         if known is None:
-            models[event.model.name] = ModelState(event.model)
+            state.models_made += 1
+            models[event.model.name] = ModelState(event.model, state.models_made)
         else:
             known.model = event.model
         return
     gone = state.model(event.model)
     del models[event.model]
+    state.view.waiting.pop(event.model, None)
     reason = f"model {event.model!r} is served no longer"
     decisions += [RejectRequest(request, None, reason) for request in gone.waiting]
 
@@ -137,26 +83,13 @@ def _fold_device(state: ServingState, event: ServingDeviceAdded | ServingDeviceL
         model.ready.pop(event.device, None)
 
 
-def _measure_rate(model: ModelState, now: int) -> None:
-    if model.window_requests:
-        rate = model.window_requests * 1e9 / (now - model.window_start_ns)
-        model.rate_per_s = rate if not model.rate_per_s else (model.rate_per_s + rate) / 2
-    model.window_start_ns, model.window_requests = now, 0
-
-
-def _insert(waiting: deque[Request], request: Request) -> None:
-    """Put a request before those with a later deadline."""
-    index = len(waiting)
-    while index and waiting[index - 1].deadline_ns > request.deadline_ns:
-        index -= 1
-    waiting.insert(index, request)
-
-
-def _cancel(model: ModelState, request: RequestId) -> None:
+def _cancel(state: ServingState, model: ModelState, request: RequestId) -> None:
     kept = deque(other for other in model.waiting if other.id != request)
     if len(kept) != len(model.waiting):
         model.waiting = kept
         model.waiting_items = sum(other.items for other in kept)
+        if not kept:
+            del state.view.waiting[model.model.name]
 
 
 def _end(state: ServingState, event: BatchEnded, now: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
 from polymux.core.serving.model import BatchId, ModelName
@@ -14,13 +16,15 @@ class ServingState:
     def __init__(self) -> None:
         self.view = ServingView()
         self.batches: dict[BatchId, RunningBatch] = {}
-        self.batches_made = 0
-        self._now = 0
+        self.batches_made = self.models_made = 0
+        self.now = 0
+        """The time, which never goes back."""
 
     def advance(self, now: int) -> int:
-        """Set the time, which never goes back; return it."""
-        self._now = max(self._now, now)
-        return self._now
+        """Set the time if it is later; return it."""
+        if now > self.now:
+            self.now = now
+        return self.now
 
     def model(self, name: ModelName) -> ModelState:
         """Find a model.
@@ -58,7 +62,8 @@ def find_startable(device: DeviceState) -> tuple[int, ...]:
     spec = device.spec
     if not spec.blocks:
         free = device.free
-        return spec.shares if free == spec.units else tuple(share for share in spec.shares if share <= free)
+        shares = spec.shares
+        return shares if free == spec.units else shares[: bisect_right(shares, free)]
     sizes = {len(block) for block in free_blocks(device)}
     return tuple(share for share in spec.shares if share in sizes)
 

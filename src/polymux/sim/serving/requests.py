@@ -27,11 +27,16 @@ class RequestStream:
     ----------
     next_ns : int
         Arrival of the next one; a time that never comes when there is none.
+    piece : list of Request
+        Those that have been made, in order.
+    at : int
+        Index of the next one there.
     """
 
     def __init__(self, scenario: Scenario, tally: Tally) -> None:
         self.next_ns = NEVER_NS
-        self._loads = scenario.loads
+        self._names = [load.model.name for load in scenario.loads]
+        self._items = [load.items for load in scenario.loads]
         times: list[Times] = []
         for index, load in enumerate(scenario.loads):
             rng = np.random.default_rng([scenario.seed, index])
@@ -45,50 +50,35 @@ class RequestStream:
         self._owners = np.repeat(np.arange(len(sizes)), sizes)[order]
         self.count = len(merged)
         self._slos = np.array([load.model.slo_ns for load in scenario.loads], np.int64)
-        self._taken = 0
-        self._piece: list[Request] = []
+        self._made = 0
+        self.piece: list[Request] = []
         self._piece_times: list[int] = []
-        self._at = 0
-        self._advance()
+        self.at = 0
+        self.advance(0)
 
-    def take(self, before_ns: int, *, together: bool) -> list[Request]:
-        """Take the next requests, of which there are some.
+    def reach(self, before_ns: int) -> int:
+        """Find the index behind the last one that arrives before a time; perhaps there are more in the next piece."""
+        return bisect_left(self._piece_times, before_ns, self.at)
 
-        Parameters
-        ----------
-        before_ns : int
-            The time before which they arrive.
-        together : bool
-            All of them; otherwise only those that arrive at the same time as the next one.
-
-        Returns
-        -------
-        list of Request
-            Perhaps not all: the next call has the others.
-        """
-        at, limit = self._at, before_ns if together else min(before_ns, self.next_ns + 1)
-        end = bisect_left(self._piece_times, limit, at)
-        taken = self._piece[at:end]
-        self._at = end
-        self._advance()
-        return taken
-
-    def _advance(self) -> None:
-        if self._at < len(self._piece):
-            self.next_ns = self._piece_times[self._at]
+    def advance(self, to: int) -> None:
+        """Go on to an index of this piece; to the next piece at its end."""
+        self.at = to
+        if to < len(self.piece):
+            self.next_ns = self._piece_times[to]
             return
-        first, end = self._taken, min(self._taken + _PIECE, self.count)
+        first, end = self._made, min(self._made + _PIECE, self.count)
         if first == end:
             self.next_ns = NEVER_NS
             return
         times, owners = self._times[first:end], self._owners[first:end]
         self._piece_times = times.tolist()
-        names = [self._loads[owner].model.name for owner in owners.tolist()]
-        items = [self._loads[owner].items for owner in owners.tolist()]
+        listed = owners.tolist()
+        names = map(self._names.__getitem__, listed)
+        items = map(self._items.__getitem__, listed)
         deadlines = (times + self._slos[owners]).tolist()
         ids = range(first + 1, end + 1)
-        self._piece = list(map(Request, ids, names, self._piece_times, deadlines, items))  # type: ignore[arg-type]
-        self._taken, self._at = end, 0
+        self.piece = list(map(Request, ids, names, self._piece_times, deadlines, items))  # type: ignore[arg-type]
+        self._made, self.at = end, 0
         self.next_ns = self._piece_times[0]
 
 

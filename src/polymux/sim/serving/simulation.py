@@ -37,7 +37,7 @@ from polymux.sim.serving.arrivals import ClosedLoop
 from polymux.sim.serving.batch_time import BatchTimes
 from polymux.sim.serving.device_memory import DeviceMemory
 from polymux.sim.serving.neighbours import Neighbours
-from polymux.sim.serving.outcome import BatchSpan, ServingOutcome
+from polymux.sim.serving.outcome import ServingOutcome
 from polymux.sim.serving.requests import NEVER_NS, RequestStream
 from polymux.sim.serving.scenario import Load, Scenario
 from polymux.sim.serving.tally import Tally
@@ -111,6 +111,7 @@ class _Simulation:
             Neighbours(scenario.interference, scenario.devices) if scenario.interference.sensitivity else None
         )
         self._memory = DeviceMemory(scenario)
+        self._items = {load.model.name: load.items for load in scenario.loads}
         self._wakes: set[int] = set()
         self._rapid = 0
         self._last_tick_ns = -_RAPID_NS
@@ -185,9 +186,15 @@ class _Simulation:
     def _arrive(self, limit: int) -> None:
         stream = self._stream
         self._now = stream.next_ns
-        requests = stream.take(limit, together=not self._view.can_start)
+        first, piece = stream.at, stream.piece
+        taken, decisions = self._engine.arrive(piece, first, stream.reach(limit))
+        stream.advance(taken)
+        if self._record is not None:
+            self._record(RequestsArrived(piece[first:taken]), self._now, decisions)
         self._rapid = 0
-        self._handle(RequestsArrived(requests))
+        if decisions:
+            self._now = piece[taken - 1].arrival_ns
+            self._carry_out(decisions)
 
     def _act(self, kind: int, what: Any) -> None:
         if kind == _TICK:
@@ -231,11 +238,7 @@ class _Simulation:
 
     def _count(self, running: _Running, end_ns: int, *, failed: bool = False) -> None:
         dispatch = running.dispatch
-        span = BatchSpan(
-            dispatch.batch, dispatch.model, dispatch.device, dispatch.units, dispatch.block, running.start_ns, end_ns,
-            len(dispatch.requests), running.items, failed,
-        )  # fmt: skip
-        self._tally.end(span, dispatch.requests)
+        self._tally.end(dispatch, running.items, running.start_ns, end_ns, failed=failed)
 
     def _move_ends(self, ends: Sequence[tuple[BatchId, int]]) -> None:
         """Note when batches that disturb each other end; what the agenda said before no longer counts."""
@@ -279,14 +282,25 @@ class _Simulation:
         decisions = self._engine.handle(event, self._now)
         if self._record is not None:
             self._record(event, self._now, decisions)
+        if decisions:
+            self._carry_out(decisions)
+
+    def _carry_out(self, decisions: Sequence[ServingDecision]) -> None:
         for decision in decisions:
             if isinstance(decision, Dispatch):
                 self._start(decision)
+            elif isinstance(decision, WakeAt):
+                at = max(decision.at_ns, self._now + 1)
+                if at not in self._wakes:
+                    self._wakes.add(at)
+                    self._at(at, _TICK, None)
+            elif isinstance(decision, RejectRequest):
+                self._reject(decision)
             else:
-                self._carry_out(decision)
+                self._change(decision)
 
     def _start(self, dispatch: Dispatch) -> None:
-        items = sum([request.items for request in dispatch.requests])
+        items = len(dispatch.requests) * self._items[dispatch.model]
         now = self._now
         took = self._times.take_ns(dispatch.model, dispatch.device, dispatch.units, items, now)
         running = self._running[dispatch.batch] = _Running(dispatch, items, now, 0)
@@ -297,22 +311,17 @@ class _Simulation:
         else:
             self._move_ends(self._neighbours.start(dispatch, took, now))
 
-    def _carry_out(self, decision: ServingDecision) -> None:
-        match decision:
-            case RejectRequest():
-                self._tally.refuse(decision.request)
-                if decision.request.model in self._loops:
-                    back_ns = max(decision.retry_at_ns or 0, self._now + _REFUSED_PAUSE_NS)
-                    self._answer_clients(decision.request.model, 1, back_ns)
-            case PrepareInstance():
-                self._at(self._now + self._scenario.prepare_ns, _INSTANCE, self._prepared(decision))
-            case RetireInstance():
-                self._memory.give_back(decision.model, decision.device, decision.units)
-            case WakeAt():
-                at = max(decision.at_ns, self._now + 1)
-                if at not in self._wakes:
-                    self._wakes.add(at)
-                    self._at(at, _TICK, None)
+    def _reject(self, decision: RejectRequest) -> None:
+        self._tally.refuse(decision.request)
+        if decision.request.model in self._loops:
+            back_ns = max(decision.retry_at_ns or 0, self._now + _REFUSED_PAUSE_NS)
+            self._answer_clients(decision.request.model, 1, back_ns)
+
+    def _change(self, decision: PrepareInstance | RetireInstance) -> None:
+        if isinstance(decision, PrepareInstance):
+            self._at(self._now + self._scenario.prepare_ns, _INSTANCE, self._prepared(decision))
+        else:
+            self._memory.give_back(decision.model, decision.device, decision.units)
 
     def _prepared(self, decision: PrepareInstance) -> InstanceReady | InstanceFailed:
         model, device_id, units = decision.model, decision.device, decision.units

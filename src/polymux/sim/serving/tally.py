@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from polymux.core.ids import DeviceId
+from polymux.core.serving.decision import Dispatch
 from polymux.core.serving.model import ModelName, Request
 from polymux.sim.serving.arrivals import SECOND_NS
 from polymux.sim.serving.outcome import BatchSpan, DeviceOutcome, ModelOutcome, ServingOutcome
@@ -36,13 +37,14 @@ class Tally:
         self._scenario = scenario
         self._from, self._to = scenario.warmup_ns, scenario.duration_ns
         seconds = (self._to - self._from) / SECOND_NS
-        self._answers = {load.model.name: _Answers() for load in scenario.loads}
         models = {
             load.model.name: ModelOutcome(load.model.name, load.model.slo_ns, seconds)
             for load in scenario.loads
         }
         devices = {device.id: DeviceOutcome(device.id, device.units, seconds) for device in scenario.devices}
         self._outcome = ServingOutcome(models, devices, [], seconds)
+        self._of = {name: (model, _Answers()) for name, model in models.items()}
+        self._spans = self._outcome.spans if scenario.keep_spans else None
 
     def offer(self, model: ModelName, requests: int, measured: int) -> None:
         """Note requests that will arrive; `measured` of them after the warm-up."""
@@ -54,36 +56,41 @@ class Tally:
         if request.arrival_ns >= self._from:
             self._outcome.models[request.model].refused += 1
 
-    def end(self, span: BatchSpan, requests: Sequence[Request]) -> None:
+    def end(self, dispatch: Dispatch, items: int, start_ns: int, end_ns: int, *, failed: bool) -> None:
         """Note a batch that ended."""
-        if self._scenario.keep_spans:
-            self._outcome.spans.append(span)
-        model = self._outcome.models[span.model]
-        took = min(span.end_ns, self._to) - max(span.start_ns, self._from)
+        requests, name = dispatch.requests, dispatch.model
+        if self._spans is not None:
+            self._spans.append(
+                BatchSpan(
+                    dispatch.batch, name, dispatch.device, dispatch.units, dispatch.block, start_ns, end_ns,
+                    len(requests), items, failed,
+                )
+            )  # fmt: skip
+        model, answers = self._of[name]
+        took = min(end_ns, self._to) - max(start_ns, self._from)
         if took > 0:
             model.device_ns += took
-            model.unit_ns += took * span.units
-            self._outcome.devices[span.device].busy_unit_ns += took * span.units
-        if span.failed:
+            model.unit_ns += took * dispatch.units
+            self._outcome.devices[dispatch.device].busy_unit_ns += took * dispatch.units
+        if failed:
             model.failed += sum(request.arrival_ns >= self._from for request in requests)
             return
-        if self._from <= span.end_ns <= self._to:
+        if self._from <= end_ns <= self._to:
             model.batches += 1
-            model.items += span.items
-        answers = self._answers[span.model]
+            model.items += items
         answers.arrivals.extend([request.arrival_ns for request in requests])
         answers.deadlines.extend([request.deadline_ns for request in requests])
-        answers.ends.append(span.end_ns)
+        answers.ends.append(end_ns)
         answers.counts.append(len(requests))
 
     def finish(self, waiting: Mapping[ModelName, Sequence[Request]], *, stalled: bool) -> ServingOutcome:
         """Sum up; `waiting` is what was left, `stalled` whether nothing would ever have started it."""
         outcome = self._outcome
-        for name, model in outcome.models.items():
+        for name, (model, answers) in self._of.items():
             left = waiting.get(name, ())
             model.unfinished = sum(request.arrival_ns >= self._from for request in left)
             outcome.stalled += len(left) if stalled else 0
-            self._sum_up(model, self._answers[name])
+            self._sum_up(model, answers)
         kinds: dict[DeviceId, str] = {device.id: device.kind for device in self._scenario.devices}
         for device in outcome.devices.values():
             power = self._scenario.power.get(kinds[device.id])

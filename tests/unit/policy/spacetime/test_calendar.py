@@ -46,6 +46,22 @@ def test_first_and_last_fit_are_those_found_by_trying_every_time(
 
 
 @settings(max_examples=60)
+@given(reservations, st.integers(0, 45), st.integers(1, UNITS), st.integers(0, 9))
+def test_the_room_beside_all_reservations_but_one_is_that_of_a_calendar_without_it(
+    taken: list[tuple[int, int, int]], now: int, least: int, which: int
+) -> None:
+    own = taken.pop(which) if which < len(taken) else (50, 55, 1)
+    calendar = filled([*taken, own])
+    calendar.advance(now)
+    room = calendar.room(now, least, own)
+    free = counted(taken)
+    assert room[0][0] == now
+    for units in range(least, UNITS + 1):
+        until = next((at for at, left in room if left < units), None)
+        assert until == next((t for t in range(now, END + 20) if free[t] < units), None)
+
+
+@settings(max_examples=60)
 @given(reservations, reservations)
 def test_what_is_given_back_leaves_no_trace(
     kept: list[tuple[int, int, int]], returned: list[tuple[int, int, int]]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from polymux.core.ids import DeviceId
-from polymux.core.serving.model import ModelName, Request, ServedModel, ServingDevice
+from polymux.core.serving.model import ModelName, ServedModel, ServingDevice
 from polymux.perfmodel import tables
 from polymux.policy.serving import registry
+from polymux.policy.serving.interface import SelectivePolicy, ServingPolicy
 from polymux.sim.serving import Bursty, Load, Poisson, Scenario, ServingOutcome, simulate
 from polymux.sim.serving.requests import RequestStream
 
@@ -17,7 +18,7 @@ MS = 1_000_000
 GPU = ServingDevice(DeviceId("v100:0"), 100, (20, 40, 60, 80, 100), "v100")
 
 
-def outcome(policy: str) -> ServingOutcome:
+def scenario() -> Scenario:
     loads = tuple(
         Load(
             ServedModel(
@@ -31,27 +32,49 @@ def outcome(policy: str) -> ServingOutcome:
             ("resnet50", 60, 300.0, Poisson(300)),
         )
     )
-    return simulate(registry.load(policy), Scenario((GPU,), loads, 400 * MS, seed=5, noise=0.1))
+    return Scenario((GPU,), loads, 400 * MS, seed=5, noise=0.1)
 
 
 @pytest.mark.parametrize("policy", registry.names())
 def test_requests_given_together_come_to_the_same_as_one_by_one(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = outcome(policy)
-    take = RequestStream.take
+    together = simulate(registry.load(policy), scenario())
+    reach = RequestStream.reach
     given: list[int] = []
 
-    def one_by_one(self: RequestStream, before_ns: int, *, together: bool) -> list[Request]:
-        taken = take(self, before_ns, together=False)
-        given.append(len(taken))
-        return taken
+    def one_by_one(self: RequestStream, before_ns: int) -> int:
+        end = reach(self, min(before_ns, self.next_ns + 1))
+        given.append(end - self.at)
+        return end
 
-    monkeypatch.setattr(RequestStream, "take", one_by_one)
-    apart = outcome(policy)
+    monkeypatch.setattr(RequestStream, "reach", one_by_one)
+    apart = simulate(registry.load(policy), scenario())
     assert max(given) <= 2  # several only of those that come at the same nanosecond
     assert together.spans == apart.spans
     assert _ends(together) == _ends(apart)
+
+
+class AskedAlways:
+    """A policy that is asked at every arrival, whatever it awaits."""
+
+    def __init__(self, policy: ServingPolicy) -> None:
+        self.admit, self.decide = policy.admit, policy.decide
+
+    @classmethod
+    def make(cls, option: str) -> AskedAlways:
+        return cls(registry.load(option))
+
+
+@pytest.mark.parametrize("policy", [name for name in registry.names() if name != "spacetime"])
+def test_a_policy_misses_nothing_by_not_being_asked_at_every_arrival(policy: str) -> None:
+    """Except spacetime, which would pull more batches forward: it waits until there are enough requests."""
+    assert isinstance(registry.load(policy), SelectivePolicy) or policy == "unscheduled"
+    selective, always = (
+        simulate(made, scenario()) for made in (registry.load(policy), AskedAlways.make(policy))
+    )
+    assert selective.spans == always.spans
+    assert _ends(selective) == _ends(always)
 
 
 def _ends(outcome: ServingOutcome) -> list[tuple[Any, ...]]:

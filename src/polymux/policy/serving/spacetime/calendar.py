@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+_MANY = _NEVER = 1 << 62
+
 
 class Calendar:
     """Free units over time; all units are free after the last reservation.
@@ -98,6 +100,50 @@ class Calendar:
         first = max(0, bisect_right(times, start) - 1)
         last = max(first + 1, bisect_left(times, end))
         return min(self.free[first:last])
+
+    def room(self, now: int, least: int, own: tuple[int, int, int]) -> list[tuple[int, int]]:
+        """How many units are free without a break from now on, if a reservation is left out.
+
+        Parameters
+        ----------
+        now : int
+        least : int
+            Fewer units than this are not of interest.
+        own : (int, int, int)
+            Start, end and units of the reservation.
+
+        Returns
+        -------
+        list of (int, int)
+            From which time on how many: the first from `now`, each later one fewer.
+        """
+        times, free = self.times, self.free
+        own_start, own_end, own_units = own
+        found: list[tuple[int, int]] = []
+        most = _MANY
+        count = len(times)
+        index = max(0, bisect_right(times, now) - 1)
+        at = now
+        while True:
+            units = free[index]
+            index += 1
+            until = times[index] if index < count else _NEVER
+            if own_start < until and at < own_end:
+                if at < own_start and units < most:
+                    found.append((at, units))
+                    most = units
+                if units + own_units < most:
+                    most = units + own_units
+                    found.append((max(at, own_start), most))
+                if own_end < until and units < most:
+                    found.append((own_end, units))
+                    most = units
+            elif units < most:
+                found.append((at, units))
+                most = units
+            if most < least or index == count:
+                return found
+            at = until
 
     def _cut(self, time: int) -> int:
         times = self.times

@@ -80,9 +80,10 @@ def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
 
 
 def _earliest(
-    plan: Plan, lane: Lane, boards: Sequence[Board], now: int, deadline: int, items: int, *, lenient: bool = False
+    plan: Plan, lane: Lane, boards: Sequence[Board], now: int, deadline: int, items: int, *, lenient: bool = False,
+    soonest: int = _NEVER,
 ) -> tuple[Slot | None, int]:  # fmt: skip
-    """A slot where there is room, not yet entered."""
+    """A slot where there is room, not yet entered; or the earliest end that was found, if before `soonest`."""
     best = lane.best
     if best is None:
         return None, _NEVER
@@ -93,7 +94,6 @@ def _earliest(
         earliest = lane.paid_until
     target = earliest if lenient or lane.in_bursts else max(earliest, before + int(lane.period_ns * patience))
     dear_ns = best.cost_ns * (_NEVER if lenient else _DEAR_QUIET - (_DEAR_QUIET - _DEAR_BUSY) * patience)
-    soonest = _NEVER
     for part, kept in _ways(lane):
         for board in boards:
             points = lane.points[board.spec.id]
@@ -104,10 +104,11 @@ def _earliest(
                     break
                 # one request may bring more than is collected otherwise
                 point = usual if usual.batch >= items else lane.enlarged(usual, items, board.spec)
-                slot, end = _try(lane, board, point, earliest, target, deadline, items, kept)
+                slot, end = _try(lane, board, point, earliest, target, deadline, items, kept, soonest)
                 if slot is not None:
                     return slot, end
-                soonest = min(soonest, end)
+                if end < soonest:
+                    soonest = end
     return None, soonest
 
 
@@ -122,34 +123,41 @@ def _ways(lane: Lane) -> tuple[tuple[float, float], ...]:
 
 
 def _try(
-    lane: Lane, board: Board, point: Point, earliest: int, target: int, deadline: int, items: int, kept: float
-) -> tuple[Slot | None, int]:
-    """A slot that starts as late as `target` if possible, and its end with margin; None if that is too late."""
-    units = point.units + ceil(kept * board.spec.units - _WHOLE)
-    if units > board.spec.units:
-        return None, _NEVER
-    calendar, took = board.calendar, point.ns
+    lane: Lane, board: Board, point: Point, earliest: int, target: int, deadline: int, items: int, kept: float,
+    soonest: int,
+) -> tuple[Slot | None, int]:  # fmt: skip
+    """A slot that starts as late as `target` if possible, and its end with margin; None if that is too late.
+
+    Where it is too late whatever is reserved, and does not end before `soonest`, its end is of no interest.
+    """
+    took = point.ns
     if lane.slots:  # batches of a model end in the order of their starts, as its requests wait in order
-        earliest = max(earliest, lane.slots[-1].start, lane.slots[-1].end - took)
+        last = lane.slots[-1]
+        earliest = max(earliest, last.start, last.end - took)
+    units = point.units + ceil(kept * board.spec.units - _WHOLE)
+    bound = earliest + took + board.margin_ns(took, lane.spread_ns(took, 0.0))
+    if units > board.spec.units or (bound > deadline and bound >= soonest):
+        return None, _NEVER
+    calendar = board.calendar
     usual_ns = board.margin_ns(took, lane.spread_ns(took, board.typical_ns))
     wished = min(target, deadline - took - usual_ns)
     start = calendar.find_last(units, took, earliest, wished) if wished > earliest else -1
     if start < 0:
         start = calendar.find(units, took, max(earliest, wished))
-    slot = _slot(lane, board, point, start, items, deadline)
-    end = slot.end + board.margin_ns(took, slot.spread_ns)
-    if end > deadline and wished > earliest:
-        slot = _slot(lane, board, point, calendar.find(units, took, earliest), items, deadline)
-        end = slot.end + board.margin_ns(took, slot.spread_ns)
-    return (slot if end <= deadline else None), end
-
-
-def _slot(lane: Lane, board: Board, point: Point, start: int, items: int, deadline: int) -> Slot:
-    before_ns = board.before_ns(point.units, start)
-    return Slot(
-        lane.model.name, board, point.units, start, start + point.ns, point.batch, items, deadline,
-        before_ns, lane.spread_ns(point.ns, before_ns), point.batch,
+    while True:
+        before_ns = board.before_ns(point.units, start)
+        spread_ns = lane.spread_ns(took, before_ns)
+        end = start + took + board.margin_ns(took, spread_ns)
+        if end <= deadline:
+            break
+        if wished <= earliest:
+            return None, end
+        start, wished = calendar.find(units, took, earliest), earliest
+    slot = Slot(
+        lane.model.name, board, point.units, start, start + took, point.batch, items, deadline, before_ns, spread_ns,
+        point.batch,
     )  # fmt: skip
+    return slot, end
 
 
 def _search(
@@ -165,7 +173,7 @@ def _search(
         others.sort(key=lambda slot: slot.end - slot.deadline)
         for other in others[:_MOVED]:
             board.release(other)
-            made, _ = _earliest(plan, lane, (board,), now, deadline, items)
+            made, _ = _earliest(plan, lane, (board,), now, deadline, items, soonest=0)
             if made is not None:
                 board.calendar.take(made.start, made.end, made.units)
                 moved = _move(plan.lanes[other.model], other, now)

@@ -24,7 +24,7 @@ from polymux.core.serving.event import (
 from polymux.core.serving.model import BatchId, ModelName, Request
 from polymux.core.serving.view import DeviceState, ServingView
 from polymux.policy.serving.spacetime.calendar import Calendar
-from polymux.policy.serving.spacetime.dispatch import Choice, choose
+from polymux.policy.serving.spacetime.dispatch import Choice, choose, next_start
 from polymux.policy.serving.spacetime.instances import Instances
 from polymux.policy.serving.spacetime.lane import Lane
 from polymux.policy.serving.spacetime.placing import place, settle
@@ -115,15 +115,16 @@ class SpaceTime:
 
     # ---- decisions ----
 
+    def awaits(self, view: ServingView, request: Request, now: int) -> bool:  # noqa: ARG002
+        """Look again when a slot was reserved or filled, or is due."""
+        return self._plan.news or now >= self._wake_at
+
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what is due, then what can be pulled forward."""
-        plan = self._plan
         if self._unmatched:
             self._match(view)
         if not isinstance(event, RequestsArrived):
             self._fold(view, event, now)
-        elif not plan.news and now < self._wake_at:
-            return ()
         if now >= self._tune_at:
             self._tune_all(view, now)
         chosen = self._look(view, now)
@@ -139,11 +140,13 @@ class SpaceTime:
             if not board.slots:
                 continue
             device = view.devices[device_id]
-            if device.startable and (chosen := self._act(view, board, device, now)):
+            if not device.startable:
+                wake = min(wake, next_start(plan, view, board, now))
+                continue
+            chosen, due = self._act(view, board, device, now)
+            if chosen:
                 return chosen
-            wake = min(
-                wake, next((start for start, _, slot in board.slots if start > now and slot.items), _NEVER)
-            )
+            wake = min(wake, due)
         if wake == _NEVER and not self._running and (stray := self._stray(view, now)):
             return stray
         plan.news = False
@@ -155,8 +158,8 @@ class SpaceTime:
     def _stray(self, view: ServingView, now: int) -> Sequence[PolicyDecision]:
         """Start what waits without a slot while nothing runs: what no model's surface or readiness had a place for."""
         plan = self._plan
-        for name, state in view.models.items():
-            for device_id, board in plan.boards.items() if state.waiting else ():
+        for name, state in view.waiting.items():
+            for device_id, board in plan.boards.items():
                 shares = [u for u in view.devices[device_id].startable if u in state.ready.get(device_id, ())]
                 if not shares:
                     continue
@@ -174,7 +177,8 @@ class SpaceTime:
 
     def _act(
         self, view: ServingView, board: Board, device: DeviceState, now: int
-    ) -> Sequence[PolicyDecision]:
+    ) -> tuple[Sequence[PolicyDecision], int]:
+        """What is to be done on a device, and when the next slot is due there."""
         plan = self._plan
         board.advance(now)
         if board.overdue:
@@ -187,8 +191,10 @@ class SpaceTime:
                 waiting = view.models[late.model].waiting
                 left = sum(request.items for request in waiting if request.id not in gone)
                 settle(plan, plan.lanes[late.model], left, now)
-            return [*answer.refused, WakeAt(now + 1)]
-        return () if answer.choice is None else [self._start(view, board, answer.choice, now)]
+            return [*answer.refused, WakeAt(now + 1)], _NEVER
+        if answer.choice is None:
+            return (), answer.wake
+        return [self._start(view, board, answer.choice, now)], _NEVER
 
     def _notice(self, view: ServingView, board: Board, now: int) -> None:
         """See that models have become slower before their batches have ended, so that no more of them are started."""

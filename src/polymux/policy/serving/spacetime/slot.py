@@ -47,6 +47,8 @@ class Slot:
         Standard deviations of its start and end: batches before it, and it itself, may take longer.
     full : int
         Items with which it is worth starting.
+    number : int
+        Slots that were entered later have larger ones.
     """
 
     model: ModelName
@@ -60,6 +62,7 @@ class Slot:
     before_ns: float = 0.0
     spread_ns: float = 0.0
     full: int = 0
+    number: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +115,7 @@ class Board:
         """Enter a slot."""
         self.calendar.take(slot.start, slot.end, slot.units)
         self.made += 1
+        slot.number = self.made
         insort(self.slots, (slot.start, self.made, slot))
 
     def release(self, slot: Slot) -> None:
