@@ -9,6 +9,10 @@ from polymux.policy.serving.spacetime.lane import Lane, Point
 from polymux.policy.serving.spacetime.plan import Plan
 from polymux.policy.serving.spacetime.slot import NO_DEADLINE_NS, Board, Slot
 
+MOST_SLOTS = 48
+"""Batches of a model that are planned; what waits behind them is promised by how fast they take it."""
+_UNSURE = 1.25
+"""What waits behind the slots is taken to last so many times longer: others may come in between."""
 _NEVER = 1 << 62
 _DEAR_QUIET, _DEAR_BUSY = 4.0, 1.3
 """How much more of the devices than the cheapest batch one may cost, while there is little and much to do."""
@@ -49,6 +53,30 @@ def place(plan: Plan, lane: Lane, now: int, deadline: int, items: int) -> tuple[
     return slot, soonest
 
 
+def behind(plan: Plan, lane: Lane, waiting_items: int, deadline: int, items: int, now: int) -> bool:
+    """Promise an answer behind as many slots as a model has at most, by how fast these take what waits.
+
+    What waits behind them gets its slots as batches start. Planning each batch of a long queue would cost more with
+    every further one, and none of those plans would last that long.
+    """
+    slots = lane.slots
+    last = slots[-1]
+    if lane.best is None:
+        return False
+    room = sum(slot.capacity for slot in slots)
+    beyond = max(0, waiting_items + items - room)
+    each_ns = (last.end - min(now, slots[0].start)) / room
+    took = last.end - last.start
+    end = last.end + int(_UNSURE * beyond * each_ns) + last.board.margin_ns(took, last.spread_ns)
+    lane.closed_before, lane.closed_version = end, -1
+    if end > deadline:
+        return False
+    if last.items < last.capacity:
+        settle(plan, lane, waiting_items + items, now)
+    plan.news = True
+    return True
+
+
 def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
     """Spread what waits over the slots in their order; what has no slot gets one, late if need be."""
     for slot in lane.slots:
@@ -58,7 +86,7 @@ def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
         for device_id, shares in list(lane.shares.items())[:1]:
             board, units = plan.boards[device_id], shares[-1]
             board.advance(now)
-            while items > 0:
+            while items > 0 and len(lane.slots) < MOST_SLOTS:
                 batch = min(items, lane.max_batch(board.spec.kind))
                 took = lane.expected_ns(board.spec.kind, units, batch)
                 start = board.calendar.find(units, took, lane.slots[-1].end if lane.slots else now)
@@ -66,7 +94,7 @@ def settle(plan: Plan, lane: Lane, items: int, now: int) -> None:
                 plan.enter(lane, slot)
                 items -= batch
         return
-    while items > 0:
+    while items > 0 and len(lane.slots) < MOST_SLOTS:
         part = min(items, lane.best.batch)
         boards = [plan.boards[device_id] for device_id in lane.points]
         for board in boards:

@@ -27,7 +27,7 @@ from polymux.policy.serving.spacetime.calendar import Calendar
 from polymux.policy.serving.spacetime.dispatch import Choice, choose, next_start
 from polymux.policy.serving.spacetime.instances import Instances
 from polymux.policy.serving.spacetime.lane import Lane
-from polymux.policy.serving.spacetime.placing import place, settle
+from polymux.policy.serving.spacetime.placing import MOST_SLOTS, behind, place, settle
 from polymux.policy.serving.spacetime.plan import Plan
 from polymux.policy.serving.spacetime.slot import Board, Running, Slot
 
@@ -72,6 +72,10 @@ class SpaceTime:
         deadline = request.deadline_ns
         slots = lane.slots
         waiting = view.models[request.model].waiting
+        if len(slots) >= MOST_SLOTS:
+            if behind(plan, lane, view.models[request.model].waiting_items, deadline, items, now):
+                return None
+            return self._refused(lane, request, now)
         if waiting and deadline < waiting[-1].deadline_ns:
             if plan.insert(lane, waiting, request, now) or self._insert_with_room(
                 lane, waiting, request, now

@@ -1,0 +1,62 @@
+"""Whom the door lets in: as many as can be looked at soon, and always a few of each path."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from polymux.serving.http_door import Door
+from polymux.serving.limits import Limits
+
+A, B, LIVE = b"/v2/models/a/infer", b"/v2/models/b/infer", b"/v2/health/live"
+
+
+def let_in(door: Door, path: bytes, tries: int) -> int:
+    count = 0
+    for _ in range(tries):
+        if not door.is_full(path):
+            door.came(path)
+            count += 1
+    return count
+
+
+def test_one_path_leaves_places_for_others() -> None:
+    door = Door(Limits(unseen_requests=100))
+    assert let_in(door, A, 1000) == 75
+    assert let_in(door, B, 1000) == 25
+    assert let_in(door, LIVE, 1000) == 16
+    assert let_in(door, A, 1) == 0
+
+
+def test_who_is_looked_at_makes_room() -> None:
+    door = Door(Limits(unseen_requests=100))
+    let_in(door, A, 1000)
+    for _ in range(10):
+        door.looked_at(A)
+    assert let_in(door, A, 1000) == 10
+    for _ in range(75):
+        door.looked_at(A)
+    assert let_in(door, A, 1000) == 75
+
+
+def test_the_log_has_a_line_now_and_then_and_not_one_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    door = Door(Limits(connections=5), clock=lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            assert "send the request again later" in door.refuse()
+        now = 60.0
+        assert "5 connections, its limit" in door.refuse(connections=True)
+    assert len(caplog.records) == 2
+    (family,) = door.collect()
+    counted = {
+        sample.labels["reason"]: sample.value for sample in family.samples if sample.name.endswith("_total")
+    }
+    assert counted == {"busy": 1000, "connections": 1}
+
+
+def test_connections_are_too_many_beyond_the_limit() -> None:
+    door = Door(Limits(connections=5))
+    assert not door.has_too_many(5)
+    assert door.has_too_many(6)
