@@ -120,19 +120,19 @@ def _capacity(workload: Workload, socket: str, size: Size, progress: Progress) -
         raise PolymuxError(
             f"{np.count_nonzero(~answered)} of {len(answered)} requests of a closed loop were not answered: {front_log}"
         )
-    stretch = {}
+    more_ns = {}
     for model in workload.models:
         count = after[model.name][0] - before[model.name][0]
         mean_ns = (after[model.name][1] - before[model.name][1]) / max(1, count) * 1e9
         expected_ns = model.surface.latency_ns(workload.device.units, 1)
-        stretch[model.name] = max(1.0, mean_ns / expected_ns) if count else 1.0
+        more_ns[model.name] = max(0, round(mean_ns) - expected_ns) if count else 0
     ways = [
         int(latency) - alone_ns[workload.models[owner].name]
         for latency, owner in zip(single.latencies_ns.tolist(), single.models.tolist(), strict=True)
         if latency >= 0
     ]
     reply_ns = max(0, int(np.median(ways)))
-    return Capacity(full.steady_per_s, Calibration(stretch, reply_ns))
+    return Capacity(full.steady_per_s, Calibration(more_ns, reply_ns))
 
 
 def _batch_sums(front: FrontEnd, workload: Workload) -> dict[str, tuple[float, float]]:
@@ -245,11 +245,11 @@ def _notes(workload: Workload, size: Size, capacity: Capacity) -> tuple[str, ...
         f" {m.slo_ns / 1e6:.0f} ms)"
         for m in workload.models
     )
-    stretch = max(capacity.calibration.stretch.values(), default=1.0)
+    more_ns = max(capacity.calibration.more_ns.values(), default=0)
     return (
         f"requests, by model: {models}",
         f"each policy has the same seeded Poisson arrivals, for {size.seconds:g} s; on time: as the client sees it",
         "capacity: answers per second of a closed loop, first come, first served, each request alone on all cores",
-        f"predicted: simulated with the profiles of this run, batches up to {stretch:.2f} x longer than these (measured"
-        f" at capacity), {capacity.calibration.reply_ns / 1e6:.1f} ms for HTTP",
+        f"predicted: simulated with the profiles of this run, batches up to {more_ns / 1e6:.1f} ms longer than these"
+        f" (measured at capacity), {capacity.calibration.reply_ns / 1e6:.1f} ms for HTTP",
     )

@@ -21,14 +21,14 @@ class Calibration:
 
     Attributes
     ----------
-    stretch : mapping of str to float
-        Time of a batch of each model in the front end at capacity over that of its profile, at least 1: the front end
-        and the generator take processor time from the device.
+    more_ns : mapping of str to int
+        By how much a batch of each model takes longer in the front end at capacity than in its profile: the front end
+        and the generator take processor time from the device, and other models' data have taken its caches.
     reply_ns : int
         What a request takes besides waiting and its batch: the way through HTTP.
     """
 
-    stretch: Mapping[str, float] = field(default_factory=dict)
+    more_ns: Mapping[str, int] = field(default_factory=dict)
     reply_ns: int = 0
 
 
@@ -75,19 +75,19 @@ def _load(
     workload: Workload, model: Served, times: NDArray[np.int64], load: float, calibration: Calibration
 ) -> Load:
     surface = replace(model.surface, limit=model.surface.batches[-1])
-    factor = 1 + (calibration.stretch.get(model.name, 1.0) - 1) * min(load, 1.0)
+    more_ns = round(calibration.more_ns.get(model.name, 0) * load)  # also what is refused was read
     served = ServedModel(
         _name(model), model.slo_ns, {workload.device.kind: surface}, max_batch=surface.max_batch
     )
     return Load(
         served,
         Timestamps(times) if len(times) else Uniform(0.0),
-        truth={workload.device.kind: _stretched(surface, factor)},
+        truth={workload.device.kind: _prolonged(surface, more_ns)},
     )
 
 
-def _stretched(surface: TableSurface, factor: float) -> TableSurface:
-    table = tuple(tuple(round(time_ns * factor) for time_ns in row) for row in surface.table_ns)
+def _prolonged(surface: TableSurface, more_ns: int) -> TableSurface:
+    table = tuple(tuple(time_ns + more_ns for time_ns in row) for row in surface.table_ns)
     return replace(surface, table_ns=table)
 
 

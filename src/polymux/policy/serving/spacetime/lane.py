@@ -139,7 +139,7 @@ class Lane:
 
     def measure(self, kind: str, units: int, items: int, took_ns: int, now: int) -> None:
         """Note how long a batch took."""
-        self.pace.measure(units, took_ns / self.surface(kind).latency_ns(units, items), now)
+        self.pace.measure(units, took_ns / self.surface(kind).latency_ns(units, items), now - took_ns, now)
         self._times = {key: (table, self.pace.factor(key[1])) for key, (table, _) in self._times.items()}
 
     def spread_ns(self, batch_ns: int, before_ns: float) -> float:
