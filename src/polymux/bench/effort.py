@@ -26,7 +26,7 @@ class Effort:
     largest_nbytes : int
         Size of the largest buffer of `transfer`, and of the largest application of `apps`.
     migrations : int
-        Of each set-up of `training`.
+        Of `training`, half of them with shared memory.
     models : int
         That `cluster` serves, on a tenth as many devices.
     applications : tuple of str

@@ -73,7 +73,7 @@ def run(effort: Effort, progress: Progress) -> Report:
                 batch, lanes = setting
                 what = f"{words}, batch {batch}" + (f" in {lanes} queues" if lanes > 1 else "")
                 measured = _Measured(batch, lanes, what)
-                wanted = effort.migrations if judged else effort.migrations // SWEEP
+                wanted = effort.migrations // (len(MEMORIES) if judged else SWEEP)
                 _measure(server.socket, training, test, measured, wanted, progress)
                 results.append(_result(memory, measured))
                 rows += _rows(measured, judged=judged)
