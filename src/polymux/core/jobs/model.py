@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from typing import Literal, NewType
 
 from polymux.core.errors import InvalidRequest
@@ -114,10 +115,7 @@ class JobSpec:
 
     def levels_on(self, device: JobDevice) -> tuple[PreemptionLevel, ...]:
         """How it can be made to give way there, cheapest first; may be empty."""
-        own = set(self.levels)
-        if own & {PreemptionLevel.BOUNDARY, PreemptionLevel.LAUNCHES}:
-            own |= set(EVERYWHERE)
-        return tuple(sorted(own & {*device.levels, *EVERYWHERE}))
+        return _shared(self.levels, device.levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +159,14 @@ class JobDevice:
         if self.memory == "host" or not self.bandwidth_bytes_per_s:
             return 0
         return round(nbytes * 1e9 / self.bandwidth_bytes_per_s)
+
+
+@cache
+def _shared(
+    own: tuple[PreemptionLevel, ...], offered: tuple[PreemptionLevel, ...]
+) -> tuple[PreemptionLevel, ...]:
+    """Levels that both know, cheapest first."""
+    levels = set(own)
+    if levels & {PreemptionLevel.BOUNDARY, PreemptionLevel.LAUNCHES}:
+        levels |= set(EVERYWHERE)
+    return tuple(sorted(levels & {*offered, *EVERYWHERE}))

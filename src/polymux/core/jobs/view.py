@@ -124,11 +124,7 @@ class JobView:
         take it as it is.
         """
         for device in self.devices.values():
-            if (
-                device.lost is None
-                and unusable(job.spec, device.spec) is None
-                and self.can_go_on(job, device)
-            ):
+            if device.lost is None and is_usable(job.spec, device.spec) and self.can_go_on(job, device):
                 yield device
 
     def can_go_on(self, job: JobState, device: JobDeviceState) -> bool:
@@ -164,17 +160,26 @@ class JobView:
         return room is None or job.spec.needed_nbytes <= room
 
 
+def is_usable(spec: JobSpec, device: JobDevice) -> bool:
+    """Whether a job could run on a device by itself."""
+    if spec.devices and device.id not in spec.devices:
+        return False
+    if device.memory_nbytes and spec.needed_nbytes > device.memory_nbytes:
+        return False
+    return bool(spec.levels_on(device))
+
+
 def unusable(spec: JobSpec, device: JobDevice) -> str | None:
     """Say why a job can never run on a device, with the sizes; None: it can."""
-    if not spec.allows(device.id):
+    if is_usable(spec, device):
+        return None
+    if spec.devices and device.id not in spec.devices:
         return f"{device.id} is not among its devices ({', '.join(spec.devices)})"
     if device.memory_nbytes and spec.needed_nbytes > device.memory_nbytes:
         return (
             f"it needs {spec.needed_nbytes} bytes ({spec.memory_nbytes} for what it keeps),"
             f" {device.id} has {device.memory_nbytes} for jobs"
         )
-    if not spec.levels_on(device):
-        given = ", ".join(level.name for level in spec.levels)
-        offered = ", ".join(level.name for level in sorted({*device.levels, *EVERYWHERE}))
-        return f"it gives way at {given}, {device.id} knows {offered}"
-    return None
+    given = ", ".join(level.name for level in spec.levels)
+    offered = ", ".join(level.name for level in sorted({*device.levels, *EVERYWHERE}))
+    return f"it gives way at {given}, {device.id} knows {offered}"

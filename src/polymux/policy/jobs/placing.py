@@ -43,8 +43,15 @@ class Plan:
         self._places: dict[JobId, JobDeviceState] = {}
         self._weights: dict[DeviceId, int] = {}
         self._waiting: set[int] = set()
+        self._taken: dict[str, int] = {}
+        self._stays: dict[JobId, str] = {}
+        self._note_what_stays()
+        working = sum(device.lost is None for device in view.devices.values())
         for job in ranked:
-            self._place(job)
+            if len(self.owners) < working:
+                self._place(job)
+            else:  # nothing is left to choose
+                self._waiting.add(job.spec.priority)
 
     def device_of(self, job: JobState) -> JobDeviceState | None:
         """Device that a job should hold."""
@@ -78,9 +85,7 @@ class Plan:
             if wait_for is None or value > wait_value:
                 wait_for, wait_value = name, value
         if best is not None and (best_value >= wait_value or job.device is not None):
-            name = best.spec.id
-            self.owners[name], self._places[job.spec.id] = job, best
-            self._weights[name] = job.spec.weight
+            self._own(job, best)
         elif wait_for is not None:
             self._weights[wait_for] = self._weights.get(wait_for, 0) + job.spec.weight
             self._waiting.add(job.spec.priority)
@@ -117,31 +122,42 @@ class Plan:
         source = self._view.devices[job.home].spec
         return 2 * max(device.spec.transfer_ns(nbytes), source.transfer_ns(nbytes))
 
+    def _own(self, job: JobState, device: JobDeviceState) -> None:
+        name, needed = job.spec.id, job.spec.needed_nbytes
+        self.owners[device.spec.id], self._places[name] = job, device
+        self._weights[device.spec.id] = job.spec.weight
+        if name in self._stays:
+            self._taken[self._stays.pop(name)] -= needed
+        pool = _pool(device)
+        self._taken[pool] = self._taken.get(pool, 0) + needed
+
     def _fits(self, job: JobState, device: JobDeviceState) -> bool:
         """Whether a job has room on a device beside those that should run there, and what cannot be moved away."""
-        spec = device.spec
-        if not spec.memory_nbytes:
+        capacity = device.spec.memory_nbytes
+        if not capacity:
             return True
-        needed = job.spec.needed_nbytes
-        for other in self._view.jobs.values():
-            if other is job:
-                continue
-            planned = self._places.get(other.spec.id) or self._stays_on(other)
-            if planned is None:
-                continue
-            if planned is device or planned.spec.memory == spec.memory == "host":
-                needed += other.spec.needed_nbytes
-        return needed <= spec.memory_nbytes
+        pool, needed = _pool(device), job.spec.needed_nbytes
+        taken = self._taken.get(pool, 0) - (needed if self._stays.get(job.spec.id) == pool else 0)
+        return taken + needed <= capacity
 
-    def _stays_on(self, job: JobState) -> JobDeviceState | None:
-        """Where the activations of a job that gets no device stay all the same."""
+    def _note_what_stays(self) -> None:
+        """Note where the activations of jobs stay even if they get no device."""
         devices = self._view.devices
-        if job.device is not None:
-            return None if is_soft(job, devices[job.device]) else devices[job.device]
-        if job.inside is None:
-            return None
-        device = devices[job.inside]
-        return device if job.frozen or device.spec.memory == "host" else None
+        for name, job in self._view.jobs.items():
+            at = job.device if job.device is not None else job.inside
+            if at is None:
+                continue
+            device = devices[at]
+            movable = is_soft(job, device) if job.device is not None else not job.frozen
+            if movable and (job.device is not None or device.spec.memory == "own"):
+                continue
+            pool = self._stays[name] = _pool(device)
+            self._taken[pool] = self._taken.get(pool, 0) + job.spec.needed_nbytes
+
+
+def _pool(device: JobDeviceState) -> str:
+    """Which memory a device works in."""
+    return "host" if device.spec.memory == "host" else device.spec.id
 
 
 def is_soft(job: JobState, device: JobDeviceState) -> bool:

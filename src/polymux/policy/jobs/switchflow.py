@@ -63,10 +63,12 @@ class SwitchFlow:
         self._queue.update(view, now)
         self._occupancy.update(view, now)
         self._turns.update(view, now)
+        served: list[JobPolicyDecision] = []
         for device in view.devices.values():
-            served = self._serve_tasks(view, device, now) if device.tasks_wait else None
-            if served is not None:
-                return [served]
+            if device.tasks_wait:
+                served += self._serve_tasks(view, device, now)
+        if served or all(device.tasks_run for device in view.devices.values()):
+            return served
         ranked = sorted(
             (job for job in view.jobs.values() if job.wants),
             key=lambda job: (
@@ -80,18 +82,23 @@ class SwitchFlow:
                 return [decision]
         return self._wake(view, plan, now)
 
-    def _serve_tasks(self, view: JobView, device: JobDeviceState, now: int) -> TakeBack | LetTasksRun | None:
-        if not device.holders:
-            if any(job.wants and job.spec.priority > device.tasks_priority for job in view.jobs.values()):
-                return None  # the plan says who comes first
-            return LetTasksRun(device.spec.id, "nobody holds it")
-        holder = view.jobs[device.holders[0]]
-        if holder.spec.priority > device.tasks_priority:
-            return None
-        deadline_ns = device.tasks_deadline_ns
-        slack_ns = AT_ONCE_NS if deadline_ns is None else max(AT_ONCE_NS, deadline_ns - now)
-        levels = self._levels(holder, device)
-        return _ask(holder, device, cheapest(holder, levels, slack_ns), slack_ns, "tasks wait")
+    def _serve_tasks(self, view: JobView, device: JobDeviceState, now: int) -> list[TakeBack | LetTasksRun]:
+        name, priority = device.spec.id, device.tasks_priority
+        holder = view.jobs[device.holders[0]] if device.holders else None
+        found: list[TakeBack | LetTasksRun] = []
+        if holder is not None:
+            if holder.spec.priority > priority:
+                return []
+            deadline_ns = device.tasks_deadline_ns
+            slack_ns = AT_ONCE_NS if deadline_ns is None else max(AT_ONCE_NS, deadline_ns - now)
+            level = cheapest(holder, self._levels(holder, device), slack_ns)
+            asked = _ask(holder, device, level, slack_ns, "tasks wait")
+            found = [] if asked is None else [asked]
+            if asked is None or not level.by_system:
+                return found
+        if any(job.wants and job.spec.priority > priority for job in view.jobs.values()):
+            return found  # the plan says who comes first
+        return [*found, LetTasksRun(name, "nobody holds it")]
 
     def _follow(
         self, view: JobView, device: JobDeviceState, plan: Plan, now: int
