@@ -14,6 +14,8 @@ from typing import Any, get_args
 from polymux.core.decision import DECISIONS
 from polymux.core.errors import InvalidRequest
 from polymux.core.event import EVENTS
+from polymux.core.jobs.decision import JobDecision
+from polymux.core.jobs.event import JobEvent
 from polymux.core.serving.decision import ServingDecision
 from polymux.core.serving.event import ServingEvent
 from polymux.sched.value_text import decode, exact, from_text, tagged, to_text, untagged
@@ -27,8 +29,8 @@ class Step:
     ----------
     at_ns : int
         The `now` that it was given.
-    event : Event or ServingEvent
-    decisions : tuple of Decision or ServingDecision
+    event : Event, ServingEvent or JobEvent
+    decisions : tuple of Decision, ServingDecision or JobDecision
         What it returned.
     """
 
@@ -90,7 +92,9 @@ REQUESTS = Format(
     "polymux_serving_recording", 1, _by_name(get_args(ServingEvent)), _by_name(get_args(ServingDecision))
 )
 """Of the engine of requests."""
-FORMATS = (QUEUES, REQUESTS)
+JOBS = Format("polymux_jobs_recording", 1, _by_name(get_args(JobEvent)), _by_name(get_args(JobDecision)))
+"""Of the engine of jobs."""
+FORMATS = (QUEUES, REQUESTS, JOBS)
 
 
 def read_header(line: str) -> tuple[Format, str]:

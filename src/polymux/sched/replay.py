@@ -8,9 +8,11 @@ from typing import Any
 
 from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.policy import registry
+from polymux.policy.jobs import registry as jobs_registry
 from polymux.policy.serving import registry as serving_registry
 from polymux.sched.engine import Engine
-from polymux.sched.recording import QUEUES, REQUESTS, Format, Step, read_header
+from polymux.sched.jobs.engine import JobEngine
+from polymux.sched.recording import JOBS, QUEUES, REQUESTS, Format, Step, read_header
 from polymux.sched.serving.engine import ServingEngine
 
 
@@ -74,6 +76,7 @@ class _Replayed:
 _REPLAYED = {
     QUEUES.key: _Replayed(registry.load, Engine),
     REQUESTS.key: _Replayed(serving_registry.load, ServingEngine),
+    JOBS.key: _Replayed(jobs_registry.load, JobEngine),
 }
 
 
