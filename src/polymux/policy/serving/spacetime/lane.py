@@ -104,6 +104,7 @@ class Lane:
         self.seen_items = self.refused_items = self.arrived_items = 0
         self.learned: dict[str, LearnedSurface] = {}
         self._times: dict[tuple[str, int], tuple[list[int], float]] = {}
+        self._points: dict[tuple[DeviceId, int], Point | None] = {}
         self.usual_items = 0.0
         self.in_bursts = False
         self._tuned = (0.0, 0.0, 0.0, 0.0)
@@ -118,6 +119,10 @@ class Lane:
     def stale(self) -> None:
         """Have everything that follows from surfaces, rate and pace worked out anew."""
         self._times.clear()
+        self.untune()
+
+    def untune(self) -> None:
+        """Have the points worked out anew."""
         self._tuned = (0.0, 0.0, 0.0, 0.0)
 
     def surface(self, kind: str) -> LatencySurface:
@@ -171,10 +176,11 @@ class Lane:
         rate, pace, spread = self.rate_per_ns, self.pace.factor(0), self.pace.spread
         self._tuned = (max(rate, 1e-18), pace, spread, self.usual_items)
         self.points = {}
+        self._points.clear()
         self.shares = {device_id: sorted(shares) for device_id, (_, shares) in ready.items() if shares}
         self.in_bursts = False
         for device_id, (board, shares) in ready.items():
-            points = [point for units in sorted(shares) if (point := self._point(board, units))]
+            points = [point for units in sorted(shares) if (point := self._known_point(board, units))]
             if points:
                 points.sort(key=lambda point: point.cost_ns * (1 + _LONG * point.ns / self.model.slo_ns))
                 self.points[device_id] = points[:_POINTS]
@@ -199,7 +205,7 @@ class Lane:
 
     def cheapest(self, board: Board, shares: Collection[int]) -> Point | None:
         """The share of these on which an item costs least; None: none of them is fast enough."""
-        points = [point for units in sorted(shares) if (point := self._point(board, units))]
+        points = [point for units in sorted(shares) if (point := self._known_point(board, units))]
         return min(points, key=lambda point: point.cost_ns, default=None)
 
     def _load(self, kind: str, units: int) -> tuple[list[int], float]:
@@ -208,25 +214,32 @@ class Lane:
         self._times[kind, units] = made = table, self.pace.factor(units)
         return made
 
+    def _known_point(self, board: Board, units: int) -> Point | None:
+        key = (board.spec.id, units)
+        if key not in self._points:
+            self._points[key] = self._point(board, units)
+        return self._points[key]
+
     def _point(self, board: Board, units: int) -> Point | None:
         """Largest batch that can be collected and run within the SLO."""
         device = board.spec
         kind, slo_ns, rate = device.kind, self.model.slo_ns, self.rate_per_ns
         usable_ns = slo_ns * (1 - _JITTER)
-        alone_ns = self.expected_ns(kind, units, 1)
+        known = self._times.get((kind, units))
+        table, factor = self._load(kind, units) if known is None else known
+        alone_ns = int(table[0] * factor) + 1
         if alone_ns + board.margin_ns(alone_ns, self.spread_ns(alone_ns, 0.0)) > slo_ns:
             return None
-        low, high = 1, min(self.max_batch(kind), 1 + int(rate * max(0.0, usable_ns - alone_ns)))
+        low, high = 1, min(len(table), 1 + int(rate * max(0.0, usable_ns - alone_ns)))
+        margin_ns, spread_ns, typical_ns = board.margin_ns, self.spread_ns, board.typical_ns
         while low < high:
             middle = (low + high + 1) // 2
-            took = self.expected_ns(kind, units, middle)
-            if middle <= 1 + rate * (
-                usable_ns - took - board.margin_ns(took, self.spread_ns(took, board.typical_ns))
-            ):
+            took = int(table[middle - 1] * factor) + 1
+            if middle <= 1 + rate * (usable_ns - took - margin_ns(took, spread_ns(took, typical_ns))):
                 low = middle
             else:
                 high = middle - 1
-        took = self.expected_ns(kind, units, low)
+        took = int(table[low - 1] * factor) + 1
         if self.usual_items > _BURST * low + 1:  # requests come in bursts: there is no need to collect them
             burst = min(self.max_batch(kind), int(self.usual_items + 0.5))
             longer = self.expected_ns(kind, units, burst)

@@ -21,6 +21,8 @@ class Plan:
     budget : Budget
     version : int
         Grows when room is made: what was refused before may be possible now.
+    unweighed : bool
+        Whether models or shares have changed since the devices were divided.
     news : bool
         Whether something may start, or has to be waited for, that was not there when this was set to False.
     """
@@ -31,9 +33,11 @@ class Plan:
         self.budget = Budget()
         self.version = 0
         self.news = False
+        self.unweighed = False
 
     def weigh(self) -> None:
         """Divide the devices anew."""
+        self.unweighed = False
         self.budget.weigh(self.lanes.values(), len(self.boards))
 
     def enter(self, lane: Lane, slot: Slot) -> None:

@@ -65,6 +65,8 @@ class SpaceTime:
     def admit(self, view: ServingView, request: Request, now: int) -> RejectRequest | None:
         """Promise the request a place in a batch that ends by its deadline, or say from when on there would be one."""
         plan = self._plan
+        if plan.unweighed:
+            plan.weigh()
         lane = plan.lanes[request.model]
         items = request.items
         lane.arrived_items += items
@@ -125,12 +127,15 @@ class SpaceTime:
 
     def decide(self, view: ServingView, event: ServingEvent, now: int) -> Sequence[PolicyDecision]:
         """Start what is due, then what can be pulled forward."""
+        plan = self._plan
         if self._unmatched:
             self._match(view)
         if not isinstance(event, RequestsArrived):
             self._fold(view, event, now)
         if now >= self._tune_at:
             self._tune_all(view, now)
+        if plan.unweighed and (view.waiting or self._running):
+            plan.weigh()
         chosen = self._look(view, now)
         if self._instances.wishes:
             chosen = [*chosen, *self._instances.wishes]
@@ -311,10 +316,11 @@ class SpaceTime:
             return
         if lane is None:
             lane = plan.lanes[name] = Lane(state.model)
-        else:
+        elif lane.model is not state.model:
             lane.update(state.model)
+        lane.untune()
         self._tune(lane, view)
-        plan.weigh()
+        plan.unweighed = True
         for slot in list(lane.slots):
             if slot.units not in state.ready.get(slot.board.spec.id, ()):
                 plan.drop(lane, slot)
