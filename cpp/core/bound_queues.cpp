@@ -60,10 +60,20 @@ bool BoundQueues::any_available() const {
   return std::any_of(queues_.begin(), queues_.end(), [](const auto& q) { return q->available(); });
 }
 
-BoundQueues::Hints BoundQueues::hints(const BoundQueue& queue) {
+Hints BoundQueues::hints(const BoundQueue& queue) {
   const TaskHeader& h = queue.ring->view.slot(queue.ring->taken + 1).header;
   const int64_t deadline_ns = h.deadline_ns;
   return {queue.priority + h.priority, deadline_ns > 0 ? deadline_ns : INT64_MAX};
+}
+
+std::optional<Hints> BoundQueues::most_urgent() const {
+  std::optional<Hints> most;
+  for (const auto& q : queues_) {
+    if (!q->available()) continue;
+    const Hints h = hints(*q);
+    most = most ? Hints{std::max(most->priority, h.priority), std::min(most->deadline_ns, h.deadline_ns)} : h;
+  }
+  return most;
 }
 
 BoundQueue* BoundQueues::choose() {
@@ -95,8 +105,7 @@ BoundQueue* BoundQueues::choose_of_one_group() {
     if (!compared) best_hints = hints(*queues_[best]);  // a queue that is alone is not looked into
     compared = true;
     const Hints h = hints(*queues_[at]);
-    if (h.priority > best_hints.priority ||
-        (h.priority == best_hints.priority && h.deadline_ns < best_hints.deadline_ns)) {
+    if (h.more_urgent_than(best_hints)) {
       best = at;
       best_hints = h;
     }

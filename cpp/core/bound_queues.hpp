@@ -67,6 +67,16 @@ struct BoundQueue {
   bool available();
 };
 
+// What a task, with its queue, says of how urgent it is.
+struct Hints {
+  int32_t priority;
+  int64_t deadline_ns;  // INT64_MAX: none
+
+  bool more_urgent_than(const Hints& other) const {
+    return priority > other.priority || (priority == other.priority && deadline_ns < other.deadline_ns);
+  }
+};
+
 class BoundQueues {
  public:
   using Queues = std::vector<std::unique_ptr<BoundQueue>>;
@@ -80,6 +90,8 @@ class BoundQueues {
   std::unique_ptr<BoundQueue> remove(BoundQueue* queue);
 
   bool any_available() const;
+  // The highest priority that a task has, and the earliest deadline.
+  std::optional<Hints> most_urgent() const;
   // nullptr when none has a task.
   BoundQueue* choose();
   void charge(BoundQueue& queue, uint64_t cycles) {
@@ -87,10 +99,6 @@ class BoundQueues {
   }
 
  private:
-  struct Hints {
-    int32_t priority;
-    int64_t deadline_ns;
-  };
   static Hints hints(const BoundQueue& queue);
   static bool before(const BoundQueue& a, const Hints& of_a, const BoundQueue& b, const Hints& of_b);
 

@@ -71,6 +71,13 @@ class Client : public std::enable_shared_from_this<Client> {
   uint32_t completion_value() const { return header()->completion.load(std::memory_order_seq_cst); }
   bool completion_wait(uint32_t value, int64_t timeout_ns);
 
+  // What a job of this session looks at.
+  JobGate* gate(uint32_t index) const;
+  // Sleeps while the gate's word has this value; false when the time is over. Can return early.
+  bool gate_wait(uint32_t index, uint32_t word, int64_t timeout_ns) const;
+  // Sleeps until the server is gone, which every gate of the session says then; false when the time is over.
+  bool wait_until_gone(int64_t timeout_ns);
+
   // Brings home every idle buffer that has a live view and is away. False when the time is over.
   bool bring_views_home(int64_t timeout_ns);
   bool anything_away() const { return header()->away.load(std::memory_order_acquire) != 0; }

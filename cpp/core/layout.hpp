@@ -3,6 +3,7 @@
 // field before it checks and uses it.
 //
 //   0            SegmentHeader
+//   1024         JobGate[kMaxJobs]
 //   4096         BufferEntry[kMaxBuffers]
 //   data_offset  the client's allocator: buffers and queue regions
 //
@@ -31,6 +32,7 @@ inline constexpr uint32_t kMaxBuffers = 65536;
 inline constexpr uint32_t kMaxQueues = 256;
 inline constexpr uint32_t kMinCapacity = 16;
 inline constexpr uint32_t kMaxCapacity = 65536;
+inline constexpr uint32_t kMaxJobs = 16;
 inline constexpr uint32_t kErrorSlots = 32;
 inline constexpr uint32_t kErrorTextBytes = 1012;
 inline constexpr uint32_t kNoError = 0xFFFFFFFF;
@@ -55,7 +57,23 @@ struct SegmentHeader {
   std::atomic<uint32_t> away;                     // server: buffers whose valid copy is not in the segment
   alignas(128) std::atomic<uint32_t> completion;  // server: changed when a completion is wanted
 };
-static_assert(sizeof(SegmentHeader) <= kPageBytes);
+inline constexpr uint64_t kGatesOffset = 1024;
+static_assert(sizeof(SegmentHeader) <= kGatesOffset);
+
+// What a job, which uses a device by itself, looks at between two parts of its work: whether it may go on, and where.
+struct alignas(128) JobGate {
+  std::atomic<uint32_t> word;  // server: a kGate value; client: kGateServerGone
+  uint32_t device;             // server, before `word`: number of the device that the job has
+};
+static_assert(kGatesOffset + kMaxJobs * sizeof(JobGate) <= kPageBytes);
+
+// The lowest bits of the word say what to do; those above change whenever it is said anew.
+inline constexpr uint32_t kGateOpen = 0;        // go on
+inline constexpr uint32_t kGateBoundary = 1;    // give way at the next boundary
+inline constexpr uint32_t kGateStep = 2;        // give way at the end of the run
+inline constexpr uint32_t kGateOver = 3;        // the lease is over
+inline constexpr uint32_t kGateServerGone = 4;  // nobody watches the device any more
+inline constexpr uint32_t kGateBits = 3;
 
 struct BufferEntry {
   uint32_t generation;  // client; a reference with another one is stale

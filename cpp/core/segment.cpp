@@ -81,6 +81,14 @@ uint32_t Segment::open_queue(uint64_t offset, uint32_t capacity) {
   throw SegmentError("the client has " + std::to_string(kMaxQueues) + " open queues; close one first");
 }
 
+void Segment::set_gate(uint32_t index, uint32_t word, uint32_t device) {
+  if (index >= kMaxJobs) throw SegmentError("there is no gate " + std::to_string(index));
+  JobGate& gate = reinterpret_cast<JobGate*>(base_ + kGatesOffset)[index];
+  std::atomic_ref(gate.device).store(device, std::memory_order_relaxed);
+  gate.word.store(word, std::memory_order_release);
+  futex_wake_all(&gate.word);
+}
+
 void Segment::close_queue(uint32_t index) {
   std::lock_guard lock(mutex_);
   if (index >= kMaxQueues || !queues_[index]) throw SegmentError("no open queue " + std::to_string(index));

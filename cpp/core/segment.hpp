@@ -87,6 +87,9 @@ class Segment {
   void set_location(uint32_t slot, uint16_t generation, uint32_t location);
   void set_shape(uint32_t slot, uint16_t generation, const std::vector<int64_t>& shape);
 
+  // Tells a job whether it may go on, and on which device; wakes it.
+  void set_gate(uint32_t index, uint32_t word, uint32_t device);
+
   // Puts other memory under a range of pages, or the segment's own again.
   void map_foreign(uint64_t offset, uint64_t nbytes, int fd);
   void unmap_foreign(uint64_t offset, uint64_t nbytes);

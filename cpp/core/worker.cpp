@@ -107,6 +107,10 @@ void Worker::apply_changes() {
       apply_bind(std::move(change.bound), change.number);
       continue;
     }
+    if (change.kind >= Change::Kind::guard) {
+      apply_gate(change);
+      continue;
+    }
     BoundQueue* b = bound_.find(change.queue);
     if (b == nullptr) continue;  // given up meanwhile
     switch (change.kind) {
@@ -154,13 +158,20 @@ void Worker::release(BoundQueue* bound) {
 
 bool Worker::anything_to_do() {
   if (changed_.load(std::memory_order_acquire) || woken_.load(std::memory_order_acquire)) return true;
-  return bound_.any_available();
+  if (!guarded_ || gate_ == Gate::in) return bound_.any_available();
+  const std::optional<Hints> most = bound_.most_urgent();
+  return most ? gate_ != Gate::asked || most->more_urgent_than(asked_) : gate_ == Gate::asked;
+}
+
+bool Worker::spin_for_task() {
+  for (Spin spin(bound_.empty() ? 0 : spin_ns_); spin.again();) {
+    if (anything_to_do()) return true;
+  }
+  return anything_to_do();
 }
 
 void Worker::sleep() {
-  for (Spin spin(bound_.empty() ? 0 : spin_ns_); spin.again();) {
-    if (anything_to_do()) return;
-  }
+  if (spin_for_task()) return;
   FutexValue words[kMaxFutexes];
   Segment* segments[kMaxFutexes];
   size_t n = 0;
@@ -228,10 +239,19 @@ Worker::Next Worker::next(bool block, uint32_t most) {
       return {Kind::released, nullptr, std::move(queue), {}, stats};
     }
     if (woken_.exchange(false, std::memory_order_acq_rel)) return {Kind::woken, nullptr, {}, {}, {}};
+    if (guarded_ && gate_ != Gate::in) {
+      if (auto told = at_gate(block)) return std::move(*told);
+      sleep();
+      continue;
+    }
     // A caller that has tasks in hand is not kept from them by those that need no caller.
     BoundQueue* b = block || ran < most ? bound_.choose() : nullptr;
     if (b == nullptr) {
       if (!block) return {Kind::idle, nullptr, {}, {}, {}};
+      if (guarded_ && !spin_for_task()) {
+        gate_ = Gate::out;
+        return {Kind::drained, nullptr, {}, {}, {}};
+      }
       sleep();
       continue;
     }

@@ -53,13 +53,14 @@ struct WorkerStats {
 
 class Worker {
  public:
-  enum class Kind { task, released, woken, violation, idle };
+  enum class Kind { task, released, woken, violation, idle, wanted, drained };
   struct Next {
     Kind kind;
-    std::shared_ptr<TaskRecord> task;
-    std::string queue;
-    std::string message;
-    QueueStats stats;  // of the released queue, while it was bound here
+    std::shared_ptr<TaskRecord> task = nullptr;
+    std::string queue = {};
+    std::string message = {};
+    QueueStats stats = {};  // of the released queue, while it was bound here
+    Hints hints = {};       // of "wanted": the most urgent task
   };
 
   Worker(uint32_t location, std::shared_ptr<NativeTable> natives, int64_t spin_ns, uint32_t trace_capacity,
@@ -81,6 +82,13 @@ class Worker {
   void resume(std::string queue);
   void fail_head(std::string queue, int32_t status, std::string message);
   void wake();
+
+  // A guarded device is used by others as well, and its tasks wait until they are let in. The thread hears "wanted"
+  // when there is a task (again when there is a more urgent one) and "drained" when it has none any more, or when it
+  // was told to leave and no task is in hand. To begin with a guarded stream is in.
+  void guard(bool on);
+  void let_in();
+  void leave();
 
   // Only from the accelerator thread.
   // block false: "idle" instead of sleeping, for a caller that has tasks in hand. Tasks of one queue may be in hand
@@ -107,10 +115,10 @@ class Worker {
 
  private:
   struct Change {
-    enum class Kind { bind, unbind, weigh, hold, resume, fail_head } kind;
+    enum class Kind { bind, unbind, weigh, hold, resume, fail_head, guard, let_in, leave } kind;
     std::string queue;
     std::unique_ptr<BoundQueue> bound = nullptr;
-    uint64_t number = 0;  // group, weight or status
+    uint64_t number = 0;  // group, weight, status or whether it is guarded
     std::string message = {};
   };
 
@@ -122,7 +130,10 @@ class Worker {
   BoundQueue* holder(const TaskRecord& record);
   void take_back(TaskRecord* record, BoundQueue* bound);
   bool anything_to_do();
+  bool spin_for_task();
   void sleep();
+  std::optional<Next> at_gate(bool block);
+  void apply_gate(const Change& change);
   bool run_native(BoundQueue& bound, CheckedTask& task);
   bool find_data(BoundQueue& bound, const CheckedTask& task, unsigned char** data) const;
   void finish(BoundQueue& bound, const TaskHeader& task, int32_t status, const char* text, size_t nbytes,
@@ -135,7 +146,12 @@ class Worker {
   const uint32_t threads_;
   CycleClock clock_;
 
+  enum class Gate { out, asked, in, leaving };
+
   BoundQueues bound_;  // the accelerator thread's alone
+  bool guarded_ = false;
+  Gate gate_ = Gate::in;
+  Hints asked_ = {};
   std::vector<std::pair<std::string, QueueStats>> released_;
   CheckedTask scratch_;
   uint64_t last_end_ = 0;    // of a task, in cycles

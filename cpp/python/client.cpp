@@ -1,5 +1,6 @@
 // The Python classes Client and Queue; polymux.client subclasses them and Buffer.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -69,6 +70,13 @@ nb::dict memory_dict(const PyClient& self) {
   return d;
 }
 
+nb::object gate_view(const PyClient& self, uint32_t index) {
+  auto* word = reinterpret_cast<uint32_t*>(self.client->gate(index));
+  auto* keep = new std::shared_ptr<Client>(self.client);
+  nb::capsule owner(keep, [](void* p) noexcept { delete static_cast<std::shared_ptr<Client>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, uint32_t, nb::ndim<1>>(word, {2}, owner));
+}
+
 void attach_book(const PyClient& self, nb::object resolver, nb::object awaiter) {
   auto book = std::make_shared<KernelBook>();
   book->resolver = std::move(resolver);
@@ -99,6 +107,21 @@ void bind_py_client(nb::module_& m) {
       .def_prop_ro("session", [](const PyClient& self) { return self.client->session(); })
       .def_prop_ro("devices", [](const PyClient& self) { return self.client->devices(); })
       .def_prop_ro("segment_nbytes", [](const PyClient& self) { return self.client->segment_nbytes(); })
+      .def("gate", &gate_view, "index"_a, "The gate of a job as a uint32 array: its word, and the device's number.")
+      .def(
+          "gate_wait",
+          [](const PyClient& self, uint32_t index, uint32_t word, int64_t timeout_ns) {
+            nb::gil_scoped_release release;
+            return self.client->gate_wait(index, word, timeout_ns);
+          },
+          "index"_a, "word"_a, "timeout_ns"_a, "Sleep while a gate's word has this value; False when the time is over.")
+      .def(
+          "wait_until_gone",
+          [](const PyClient& self, int64_t timeout_ns) {
+            nb::gil_scoped_release release;
+            return self.client->wait_until_gone(timeout_ns);
+          },
+          "timeout_ns"_a, "Sleep until the server is gone, which all gates say then; False when the time is over.")
       .def("completion_value", [](const PyClient& self) { return self.client->completion_value(); })
       .def(
           "completion_wait",
@@ -168,6 +191,13 @@ void bind_client(nb::module_& m) {
       set_failure(failure, "-", "-");
     }
   });
+  m.attr("GATE_OPEN") = kGateOpen;
+  m.attr("GATE_BOUNDARY") = kGateBoundary;
+  m.attr("GATE_STEP") = kGateStep;
+  m.attr("GATE_OVER") = kGateOver;
+  m.attr("GATE_BITS") = kGateBits;
+  m.attr("GATE_SERVER_GONE") = kGateServerGone;
+  m.attr("MAX_JOBS") = kMaxJobs;
   m.attr("LAYOUT_VERSION") = kLayoutVersion;
   m.attr("PROTOCOL_VERSION") = kProtocolVersion;
   m.def("default_socket_path", &default_socket_path);

@@ -76,6 +76,13 @@ nb::tuple next_tuple(Worker& worker, bool block, uint32_t most) {
       return nb::make_tuple("violation", nb::make_tuple(next.queue, next.message));
     case Worker::Kind::idle:
       return nb::make_tuple("idle", nb::none());
+    case Worker::Kind::wanted: {
+      const int64_t at_ns = next.hints.deadline_ns;
+      const nb::object deadline = at_ns == INT64_MAX ? nb::none() : nb::cast(at_ns);
+      return nb::make_tuple("wanted", nb::make_tuple(next.hints.priority, deadline));
+    }
+    case Worker::Kind::drained:
+      return nb::make_tuple("drained", nb::none());
     case Worker::Kind::woken:
       break;
   }
@@ -244,6 +251,8 @@ void bind_server(nb::module_& m) {
       .def("location", &Segment::location, "slot"_a)
       .def("set_location", &Segment::set_location, "slot"_a, "generation"_a, "location"_a)
       .def("set_shape", &Segment::set_shape, "slot"_a, "generation"_a, "shape"_a)
+      .def("set_gate", &Segment::set_gate, "index"_a, "word"_a, "device"_a,
+           "Tell a job whether it may go on, and where.")
       .def("map_foreign", &Segment::map_foreign, "offset"_a, "nbytes"_a, "fd"_a)
       .def("unmap_foreign", &Segment::unmap_foreign, "offset"_a, "nbytes"_a)
       .def("close", &Segment::close, "Drop its tasks; unmapped when nobody uses it any more.");
@@ -297,6 +306,11 @@ void bind_server(nb::module_& m) {
       .def("resume", &Worker::resume, "queue"_a)
       .def("fail_head", &Worker::fail_head, "queue"_a, "status"_a, "message"_a)
       .def("wake", &Worker::wake)
+      .def("guard", &Worker::guard, "on"_a,
+           "Whether jobs use the device as well: \"wanted\" (priority, deadline in ns or None) comes before its tasks, "
+           "\"drained\" after them. To begin with it is let in.")
+      .def("let_in", &Worker::let_in, "Answer to \"wanted\"; void when it has no task any more.")
+      .def("leave", &Worker::leave, "\"drained\" follows when no task is in hand.")
       .def("next", &next_tuple, "block"_a = true, "most"_a = Worker::kMostAtOnce,
            "block False: \"idle\" instead of sleeping, and after `most` tasks that needed no caller.")
       .def(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polymux.client import Buffer, Client, Queue, Task
+from polymux.client import Buffer, Client, Lease, Queue, Task
 from polymux.core.errors import NoServer, PolymuxError
 from polymux.segment import default_socket_path
 
 __version__ = "0.1.0"
-__all__ = ["Buffer", "Client", "PolymuxError", "Queue", "Task", "connect", "default_socket_path"]
+__all__ = ["Buffer", "Client", "Lease", "PolymuxError", "Queue", "Task", "connect", "default_socket_path"]
 
 
 def connect(

@@ -20,6 +20,7 @@ COMMANDS = {
     "top": "polymux.cli.top",
     "migrate": "polymux.cli.migrate",
     "kernels": "polymux.cli.kernels",
+    "run": "polymux.cli.run",
     "serve": "polymux.cli.serve",
     "demo": "polymux.cli.demo",
     "bench": "polymux.cli.bench",
@@ -46,6 +47,7 @@ First steps:
   polymux devices                what it found, and why something is missing
   python my_application.py       polymux.connect() finds the server
   polymux top                    watch who runs where
+  polymux run -- python train.py use a device whenever nobody else needs it
   polymux demo                   real models and a numerical application on all devices
 """
 

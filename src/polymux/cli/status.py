@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
+from polymux.cli.job_tables import jobs_table, task_waits_line
 from polymux.cli.tables import (
     devices_table,
     energy_line,
@@ -41,14 +42,18 @@ def run(options: argparse.Namespace) -> int:
     console.print(server_line(state))
     if (energy := energy_line(state)) is not None:
         console.print(energy)
+    if (waits := task_waits_line(state)) is not None:
+        console.print(waits)
     for made in (
         devices_table(state),
         devices_usage(state, width=console.width),
         streams_table(state),
         queues_table(state),
+        jobs_table(state),
         applications_usage(state, width=console.width),
         sessions_table(state),
     ):
-        console.print()
-        console.print(made)
+        if made is not None:
+            console.print()
+            console.print(made)
     return 0

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from polymux.cli.connection import AdminConnection, add_socket_option, socket_path
+from polymux.cli.job_tables import jobs_table
 from polymux.cli.tables import (
     State,
     queues_table,
@@ -24,8 +25,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the subcommand."""
     parser = subparsers.add_parser(
         "top",
-        help="show devices, streams, queues and applications live",
-        description="Show what devices, streams, queues and applications do, per second and since the server's"
+        help="show devices, streams, queues, jobs and applications live",
+        description="Show what devices, streams, queues, jobs and applications do, per second and since the server's"
         " start: device time, tasks, failed tasks, how long a task waits for its start, bytes copied, queues that"
         " moved to another device. A terminal of 104 columns shows copies by direction. Ctrl-C ends it.",
     )
@@ -65,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def frame(state: State, before: State | None, width: int) -> RenderableType:
     """Make one frame for a terminal of so many columns."""
+    jobs = jobs_table(state, before)
     return Group(
         server_line(state),
         "",
@@ -74,6 +76,7 @@ def frame(state: State, before: State | None, width: int) -> RenderableType:
         "",
         queues_table(state, before),
         "",
+        *(() if jobs is None else (jobs, "")),
         applications_usage(state, before, width),
     )
 

@@ -22,8 +22,9 @@ from polymux.cli.text import size
 from polymux.core.errors import PolymuxError
 from polymux.metrics.address import LOOPBACK, Address, parse_address
 from polymux.policy import registry
+from polymux.policy.jobs import registry as job_registry
 from polymux.server.config import Config, read_config
-from polymux.server.options import KernelsFile, RuntimeOptions
+from polymux.server.options import DEFAULT_JOBS, KernelsFile, RuntimeOptions
 from polymux.server.runtime import Runtime
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -40,7 +41,8 @@ Options follow with commas: streams=N, shares=whole|split|nested|N+N, memory=hos
 
 What is given here goes before what the configuration file says:
   socket = "/run/polymux.sock"          devices = ["cpu", "opencl:0"]
-  policy = "least_loaded"               kernels = ["a.py", { file = "b.toml", isolate = true }]
+  policy = "least_loaded"               jobs = "switchflow"
+  kernels = ["a.py", { file = "b.toml", isolate = true }]
   allow_uids = [1000]                   trace = "trace.json"        record = "run.jsonl"
   metrics = "127.0.0.1:9464"
   [limits]
@@ -51,6 +53,8 @@ What is given here goes before what the configuration file says:
 
 def _describe_policies() -> str:
     lines = [f"  {name:<14} {summary}" for name, summary in registry.summaries().items()]
+    lines += ["", "Policies for jobs:"]
+    lines += [f"  {name:<14} {summary}" for name, summary in job_registry.summaries().items()]
     return "\nPolicies:\n" + "\n".join(lines) + "\n"
 
 
@@ -79,6 +83,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME[=OPTION]",
         help=f"how queues are assigned: {policies}, or a file that ends with .py; see below (default:"
         f" {registry.DEFAULT})",
+    )
+    job_policies = ", ".join(job_registry.names())
+    parser.add_argument(
+        "--jobs",
+        metavar="NAME[=OPTION]",
+        help=f"how jobs (polymux run, polymux.training, Client.lease) and tasks share devices: {job_policies}; see"
+        " below"
+        f" (default: {DEFAULT_JOBS})",
     )
     parser.add_argument(
         "--kernels",
@@ -133,6 +145,7 @@ def _merged(options: argparse.Namespace, configured: RuntimeOptions) -> RuntimeO
         configured,
         devices=tuple(options.device) or configured.devices,
         policy=options.policy or configured.policy,
+        jobs=options.jobs or configured.jobs,
         kernels=(*configured.kernels, *given),
         trace=options.trace or configured.trace,
         record=options.record or configured.record,

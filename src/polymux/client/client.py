@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from polymux.client.awaiting import Notifier
 from polymux.client.buffer import Buffer
+from polymux.client.lease import Lease, lease_fields
 from polymux.client.queue import OnFull, Queue
 from polymux.client.registration import registration_fields
 from polymux.core.errors import InvalidRequest, UnknownKernel
@@ -101,6 +102,75 @@ class Client(CoreClient):
             on_full=on_full,
             memory_nbytes=memory_nbytes,
         )
+
+    def lease(
+        self,
+        name: str | None = None,
+        *,
+        priority: int | None = None,
+        weight: float | None = None,
+        memory_nbytes: int = 0,
+        peak_nbytes: int = 0,
+        device: str | Sequence[str] | None = None,
+        levels: Sequence[str] | None = None,
+        boundary_ns: int = 0,
+        pid: int | None = None,
+    ) -> Lease:
+        """Open a lease: this process is a job then, which uses a device by itself while nobody else needs it.
+
+        Parameters
+        ----------
+        name : str, optional
+            Shown to the operator; the client's by default.
+        priority : int, optional
+            Larger comes first; 0 by default. Tasks of queues with the same priority come before jobs.
+        weight : float, optional
+            Part of the device time relative to jobs of the same priority, 0.01 to 100; 1 by default.
+        memory_nbytes : int
+            Memory that it keeps between runs: weights, the state of an optimizer.
+        peak_nbytes : int
+            Memory that it needs while it runs.
+        device : str or sequence of str, optional
+            Where it may run; by default wherever the host's cores are.
+        levels : sequence of str, optional
+            How the device may be taken away: ``"step"`` at the end of a run, ``"boundary"`` at its next look at the
+            lease, ``"launches"`` as that with a bounded number of launches in flight, ``"idle"`` the operating system
+            lets it run only on idle cores, ``"stop"`` the operating system stops it at once. The server chooses the
+            cheapest that is in time. By default all but ``"launches"``.
+        boundary_ns : int
+            Longest time between two looks at the lease; 0: not known.
+        pid : int, optional
+            Process that is held up at ``"idle"`` and ``"stop"``, with its process group if it leads one; this one by
+            default.
+
+        Returns
+        -------
+        Lease
+
+        Raises
+        ------
+        InvalidRequest
+            When the job fits nowhere, with the sizes, and for values that cannot be.
+        PermissionDenied
+            When the process is not of this user, or the server may not stop it.
+
+        Notes
+        -----
+        Under ``polymux run`` the lease stands for the one that holds the process, and has its priority, weight and
+        devices unless others are given.
+        """
+        fields = lease_fields(
+            name or self.name,
+            priority=priority,
+            weight=None if weight is None else percent_of(weight),
+            memory_nbytes=memory_nbytes,
+            peak_nbytes=peak_nbytes,
+            device=device,
+            levels=levels,
+            boundary_ns=boundary_ns,
+            pid=pid,
+        )
+        return Lease(self, name or self.name, fields)
 
     def import_buffer(self, token: str) -> Buffer:
         """Map a buffer that another application has exported to this one's eyes.

@@ -126,6 +126,20 @@ class BadDecision(PolymuxError):
         return "\n".join(lines)
 
 
+class LeaseLost(PolymuxError):
+    """A job's lease was taken away for good: it did not give way, or no device is left for it.
+
+    Parameters
+    ----------
+    reason : str
+        One sentence.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class TaskFailed(PolymuxError):
     """A task ended with something else than OK.
 

@@ -11,7 +11,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 Status = Mapping[str, Any]
@@ -26,6 +32,8 @@ _COUNTERS = (
     ("busy_ns", "polymux_device_seconds", "Time for which streams of the device ran tasks.", _NS),
     ("waiting_ns", "polymux_task_waiting_seconds", "Time from submission to start, summed over tasks.", _NS),
     ("migrations", "polymux_migrations", "Queues that came to the device from another one.", 1),
+    ("job_ns", "polymux_job_device_seconds", "Time for which jobs held the device.", _NS),
+    ("preemptions", "polymux_preemptions", "How often the device was taken from a job.", 1),
 )
 _DIRECTIONS = {
     "in": "copied_in_nbytes",
@@ -78,6 +86,7 @@ def _families(status: Status) -> Iterator[Metric]:
     yield from _applications(status)
     yield from _devices(status)
     yield from _streams(status)
+    yield from _jobs(status)
     energy = CounterMetricFamily(
         "polymux_energy_joules",
         "Energy since the server's start by a counter of the machine.",
@@ -165,6 +174,24 @@ def _streams(status: Status) -> Iterator[Metric]:
             busy.add_metric([device["id"], stream["id"]], stream["busy_ns"] * _NS)
     yield tasks
     yield busy
+
+
+def _jobs(status: Status) -> Iterator[Metric]:
+    account_of = {item["session"]: _text(item["account"]) for item in status["applications"]}
+    counts: dict[tuple[str, str], int] = {}
+    for job in status["jobs"]:
+        cell = (account_of.get(job["session"], "other"), job["state"])
+        counts[cell] = counts.get(cell, 0) + 1
+    yield _gauge("polymux_jobs", "Jobs that have a lease, by what they do.", ("application", "state"), counts)
+    waits = SummaryMetricFamily(
+        "polymux_preemption_wait_seconds",
+        "Time for which tasks waited for a job to give way.",
+        labels=("device",),
+    )
+    for device in status["devices"]:
+        told = device["task_waits"]
+        waits.add_metric([device["id"]], told["count"], told["total_ns"] * _NS)
+    yield waits
 
 
 def _text(name: str) -> str:

@@ -5,7 +5,14 @@ application's (subclassed by `polymux.client`); `Allocator` is the segment's all
 """
 
 from polymux.segment._core import (
+    GATE_BITS,
+    GATE_BOUNDARY,
+    GATE_OPEN,
+    GATE_OVER,
+    GATE_SERVER_GONE,
+    GATE_STEP,
     LAYOUT_VERSION,
+    MAX_JOBS,
     PROTOCOL_VERSION,
     Allocator,
     Buffer,
@@ -27,7 +34,14 @@ from polymux.segment._core import (
 )
 
 __all__ = [
+    "GATE_BITS",
+    "GATE_BOUNDARY",
+    "GATE_OPEN",
+    "GATE_OVER",
+    "GATE_SERVER_GONE",
+    "GATE_STEP",
     "LAYOUT_VERSION",
+    "MAX_JOBS",
     "PROTOCOL_VERSION",
     "Allocator",
     "Buffer",

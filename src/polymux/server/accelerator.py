@@ -154,6 +154,10 @@ class Accelerator:
             self._take(value)
         elif kind == "idle":
             self._relieve()
+        elif kind == "wanted":
+            self._callbacks.wanted(self.device.id, self.spec.id, *value)
+        elif kind == "drained":
+            self._callbacks.drained(self.device.id, self.spec.id)
         elif kind == "released":
             self._released(*value)
         elif kind == "violation":

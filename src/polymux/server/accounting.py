@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from polymux.server.jobs.lease import Held
 from polymux.server.placement import HOST
 from polymux.server.transfer import Transfer
 
@@ -52,6 +53,10 @@ class Account:
     """From another device's memory into this one's."""
     migrations: int = 0
     """Queues that came from another device."""
+    job_ns: int = 0
+    """Time for which its jobs held the device."""
+    preemptions: int = 0
+    """How often the device was taken from a job of it."""
 
     def add(self, other: Account) -> None:
         """Add another account to this one."""
@@ -67,6 +72,7 @@ class Account:
 FIELDS = tuple(field.name for field in fields(Account))
 Stats = Callable[[], Mapping[str, Any]]
 Cell = tuple[str, str]
+Holding = Callable[[], Iterable[tuple[int, str, int]]]
 
 
 def account_name(name: str) -> str:
@@ -96,6 +102,7 @@ class Accounts:
         self._ended: OrderedDict[int, str] = OrderedDict()
         self._open: dict[str, int] = {}
         self._workers: list[tuple[str, Stats]] = []
+        self._holding: Holding = list
 
     def watch(self, device: str, stats: Stats) -> None:
         """Count what a worker does for the queues that it has now; `stats` is `Worker.stats`."""
@@ -138,6 +145,13 @@ class Accounts:
         with self._lock:
             self._account(queue, device).migrations += 1
 
+    def held(self, held: Held) -> None:
+        """Count a time for which a job held a device, and whether it was taken from it."""
+        with self._lock:
+            account = self._account(f"{held.lease.session.id}.", held.device)
+            account.job_ns += held.end_ns - held.start_ns
+            account.preemptions += held.taken_back
+
     def copied(self, transfer: Transfer) -> None:
         """Count a copy for the application whose task used the data last."""
         with self._lock:
@@ -160,10 +174,18 @@ class Accounts:
                 }
             for device, stats in self._workers:
                 self._add_running(found, device, stats()["queues"])
+            for session, device, held_ns in self._holding():
+                with self._lock:
+                    cell = (self._kept(self._name(f"{session}.")), device)
+                found.setdefault(cell, Account()).job_ns += held_ns
             for cell, account in found.items():
                 account.raise_to(self._told.get(cell, account))
             self._told = {cell: replace(account) for cell, account in found.items()}
             return found
+
+    def watch_jobs(self, holding: Holding) -> None:
+        """Count what jobs hold now; `holding` gives session, device and time in ns of each."""
+        self._holding = holding
 
     def open_names(self) -> dict[str, int]:
         """Count the sessions of each application that is connected."""

@@ -11,6 +11,7 @@ from polymux.core.event import MAX_WEIGHT, NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, SessionId, StreamId
 from polymux.segment import LAYOUT_VERSION, PROTOCOL_VERSION, Segment, SegmentError
 from polymux.server.connection import Peer
+from polymux.server.jobs.operations import end_jobs
 from polymux.server.kernels import SessionKernels
 from polymux.server.parts import Parts
 from polymux.server.placement import Key
@@ -189,6 +190,7 @@ def end_session(parts: Parts, session: Session) -> None:
     parts.sessions.pop(session.id, None)
     parts.accounts.closed(session.id)
     session.owner.ended = True
+    end_jobs(parts.jobs, session)
     session.segment.close()
     for process in list(session.workers.values()):
         process.end()

@@ -12,7 +12,7 @@ from polymux.core.errors import ConfigError
 from polymux.core.nbytes import parse_nbytes
 from polymux.metrics.address import Address, parse_address
 from polymux.policy import registry
-from polymux.server.options import MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
+from polymux.server.options import DEFAULT_JOBS, MAX_CLIENTS, KernelsFile, Limits, RuntimeOptions
 
 _KEYS = ("socket", *(field.name for field in fields(RuntimeOptions)))
 _LIMITS = tuple(field.name for field in fields(Limits))
@@ -57,6 +57,7 @@ class _Reader:
         options = RuntimeOptions(
             devices=self._texts(table, "devices"),
             policy=self._text(table, "policy", registry.DEFAULT),
+            jobs=self._text(table, "jobs", DEFAULT_JOBS),
             kernels=self._kernels(table),
             allow_uids=self._uids(table),
             limits=self._limits(table.get("limits", {})),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from polymux.core.device_spec import DeviceSpec
 from polymux.core.event import Event, HeldHead
-from polymux.core.ids import DeviceId, QueueId
+from polymux.core.ids import DeviceId, QueueId, StreamId
 from polymux.server.health import Health
 from polymux.server.kernels import Kernel
 from polymux.server.session import TaskQueue
@@ -46,3 +46,7 @@ class Callbacks:
     """A queue whose client breaks the rules of the ring."""
     ran: Ran
     """What a stream of a device did for a queue that it lets go of: tasks, busy ns, waiting ns, failed tasks."""
+    wanted: Callable[[DeviceId, StreamId, int, int | None], None]
+    """That a stream has tasks for a device that a job may have: the highest priority, the earliest deadline in ns."""
+    drained: Callable[[DeviceId, StreamId], None]
+    """That a stream has no task any more, or was told to leave; none runs."""

@@ -12,6 +12,8 @@ from polymux.policy import registry
 MAX_CLIENTS = 120
 """An accelerator thread sleeps on one doorbell per client, and the system lets it sleep on 128 at once."""
 
+DEFAULT_JOBS = "switchflow"
+
 GIB = 1 << 30
 
 
@@ -68,12 +70,15 @@ class RuntimeOptions:
         Where to write a timeline (Chrome trace format, opens in Perfetto) when the runtime closes.
     record : Path, optional
         Where to write events and decisions, one JSON text per line, for ``polymux replay``.
+    jobs : str
+        Name of the policy by which jobs hold devices.
     metrics : Address, optional
         Where to serve Prometheus metrics over HTTP.
     """
 
     devices: tuple[str, ...] = ()
     policy: str = registry.DEFAULT
+    jobs: str = DEFAULT_JOBS
     kernels: tuple[KernelsFile, ...] = ()
     allow_uids: tuple[int, ...] = ()
     limits: Limits = field(default_factory=Limits)

@@ -14,6 +14,7 @@ from polymux.device.protocol import Device
 from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
 from polymux.server.grants import Grants
+from polymux.server.jobs.driver import JobDriver
 from polymux.server.kernels import KernelDirectory
 from polymux.server.machine import Machine
 from polymux.server.measurement import Measurements
@@ -45,6 +46,7 @@ class Parts:
     grants: Grants
     scheduler: Scheduler
     accelerators: tuple[Accelerator, ...]
+    jobs: JobDriver
     slow: SlowWork
     stop: Callable[[], None]
     sessions: dict[SessionId, Session] = field(default_factory=dict)

@@ -24,13 +24,19 @@ from polymux.device.blas import hold_blas_threads
 from polymux.device.protocol import Device
 from polymux.device.registry import close_all, discover
 from polymux.policy import registry
+from polymux.policy.jobs import registry as job_registry
 from polymux.sched.engine import Engine
+from polymux.sched.jobs.engine import JobEngine
 from polymux.segment import NativeTable, call_native
 from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
 from polymux.server.admin_operations import admin_operations
 from polymux.server.client_operations import client_operations, end_session
 from polymux.server.grants import Grants
+from polymux.server.jobs.devices import job_cores, job_devices
+from polymux.server.jobs.driver import JobDriver
+from polymux.server.jobs.lease import Held
+from polymux.server.jobs.operations import job_operations
 from polymux.server.kernel_loading import load_directory
 from polymux.server.kernels import KernelDirectory
 from polymux.server.listening import Listener
@@ -86,17 +92,18 @@ class Runtime:
         with contextlib.ExitStack() as undo:
             undo.callback(hold_blas_threads())
             engine = Engine(registry.load(self._options.policy))
+            job_engine = JobEngine(job_registry.load(self._options.jobs))
             natives = NativeTable()
             directory = load_directory(self._options.kernels, natives)
             devices, absent = discover(self._options.devices, native_caller=call_native)
             undo.callback(close_all, devices)
             self._recorder = Recorder(self._options.record, self._options.policy)
             undo.callback(self._recorder.close)
-            self._parts = self._assemble(devices, absent, directory, natives, engine)
+            self._parts = self._assemble(devices, absent, directory, natives, engine, job_engine)
             self._tracer = self._make_tracer()
             self._endpoint = self._make_endpoint()
             self._close_devices = undo.pop_all()
-        self._reactor = Reactor(_operations(self._parts), self._client_gone)
+        self._reactor = Reactor(_operations(self._parts, self._held), self._client_gone)
 
     @property
     def parts(self) -> Parts:
@@ -201,6 +208,7 @@ class Runtime:
             listener.close()
         self._reactor.end()
         parts = self._parts
+        parts.jobs.end()
         parts.scheduler.settle(END_TIMEOUT_S)
         for accelerator in parts.accelerators:
             accelerator.end()
@@ -221,6 +229,7 @@ class Runtime:
         directory: KernelDirectory,
         natives: NativeTable,
         engine: Engine,
+        job_engine: JobEngine,
     ) -> Parts:
         measurements = Measurements()
         residency = Residency(self._copied)
@@ -232,9 +241,12 @@ class Runtime:
         scheduler = Scheduler(
             engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report, accounts
         )
+        jobs = JobDriver(job_engine, job_devices(devices), job_cores(devices))
         for device, health in machine.health.items():
-            health.told = _loss_of(device, scheduler)
-        callbacks = Callbacks(scheduler.post, scheduler.ask, self._violated, accounts.ran)
+            health.told = _loss_of(device, scheduler, jobs)
+        callbacks = Callbacks(
+            scheduler.post, scheduler.ask, self._violated, accounts.ran, jobs.wanted, jobs.drained
+        )
         accelerators = make_accelerators(
             devices,
             self._options.devices,
@@ -247,6 +259,8 @@ class Runtime:
         )
         for accelerator in accelerators:
             accounts.watch(accelerator.device.id, accelerator.worker.stats)
+            jobs.add_stream(accelerator.device.id, accelerator.spec.id, accelerator.worker)
+        accounts.watch_jobs(jobs.holding)
         return Parts(
             self._options,
             tuple(devices),
@@ -259,6 +273,7 @@ class Runtime:
             Grants(residency),
             scheduler,
             tuple(accelerators),
+            jobs,
             SlowWork(),
             self._stop,
         )
@@ -291,6 +306,11 @@ class Runtime:
         self._parts.accounts.moved(queue.id, new.rpartition("/")[0])
         if self._tracer is not None:
             self._tracer.moved(queue, old, new, queue.left_ns)
+
+    def _held(self, held: Held) -> None:
+        self._parts.accounts.held(held)
+        if self._tracer is not None:
+            self._tracer.held(held)
 
     def _kernel_name(self, queue: str, kernel_id: int) -> str:
         session = self._parts.sessions.get(SessionId(int(queue.partition(".")[0])))
@@ -335,12 +355,13 @@ def _close(runtime: Runtime) -> None:
     runtime.close()
 
 
-def _operations(parts: Parts) -> dict[str, Operation]:
+def _operations(parts: Parts, held: Callable[[Held], None]) -> dict[str, Operation]:
     operations = {
         **client_operations(parts),
         **registration_operations(parts),
         **sharing_operations(parts),
         **preparing_operations(parts),
+        **job_operations(parts, held),
         **admin_operations(parts),
     }
     allowed = frozenset((0, os.getuid(), *parts.options.allow_uids))
@@ -362,8 +383,12 @@ def _admitting(allowed: frozenset[int], operation: Operation) -> Operation:
     return carry_out
 
 
-def _loss_of(device: DeviceId, scheduler: Scheduler) -> Callable[[str], None]:
-    return lambda reason: scheduler.post(DeviceLost(device, reason))
+def _loss_of(device: DeviceId, scheduler: Scheduler, jobs: JobDriver) -> Callable[[str], None]:
+    def tell(reason: str) -> None:
+        scheduler.post(DeviceLost(device, reason))
+        jobs.lose(device, reason)
+
+    return tell
 
 
 def _refuse_to_stop() -> None:

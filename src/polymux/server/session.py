@@ -20,6 +20,7 @@ from polymux.server.kernels import SessionKernels
 from polymux.server.placement import Home, Owner
 
 if TYPE_CHECKING:
+    from polymux.server.jobs.lease import Lease
     from polymux.server.started import BoundQueue
     from polymux.server.worker_process import WorkerProcess
 
@@ -146,6 +147,7 @@ class Session:
         self.tokens: dict[tuple[int, int], str] = {}
         self.foreign: dict[int, Foreign] = {}
         self.workers: dict[str, WorkerProcess] = {}
+        self.leases: dict[int, Lease] = {}
         self._foreign_lock = threading.Lock()
         self._readers: set[subprocess.Popen[str]] = set()
         self._readers_lock = threading.Lock()

@@ -15,6 +15,7 @@ from polymux.core.kernel_spec import KernelSpec
 from polymux.core.snapshot import Snapshot
 from polymux.segment import SegmentError
 from polymux.server.accounting import account_name
+from polymux.server.jobs.status import job_rows
 from polymux.server.kernels import Kernel
 from polymux.server.memory_usage import Usage
 from polymux.server.parts import Parts
@@ -54,11 +55,13 @@ def status(parts: Parts, snapshot: Snapshot) -> Json:
             "pid": os.getpid(),
             "socket": parts.socket,
             "policy": parts.options.policy,
+            "job_policy": parts.options.jobs,
             "uptime_ns": monotonic_ns() - parts.started_ns,
             "now_ns": monotonic_ns(),
             "grants": len(parts.grants),
         },
         "devices": devices(parts, snapshot, usage),
+        "jobs": job_rows(parts),
         "energy": parts.energy.read(),
         "absent": absent(parts),
         "accounts": [
@@ -130,6 +133,7 @@ def _device(
         "copied_in_nbytes": copied_in,
         "copied_out_nbytes": copied_out,
         "streams": _streams(parts, spec),
+        "task_waits": parts.jobs.task_waits()[spec.id],
     }
 
 

@@ -1,9 +1,9 @@
 """Writes the timeline: who ran where and when, what was copied, which queue moved and what that took.
 
 One process for each device. Its tracks: one for each stream, with a slice for each task; copies into and out of its
-memory; migrations to it, each from the moment the old stream let go of the queue to the start of the first task here;
-and counters of memory and waiting tasks. Arrows lead from the last task on the old stream through the migration and
-its copies to the first task on the new one.
+memory; the times for which jobs held it; migrations to it, each from the moment the old stream let go of the queue to
+the start of the first task here; and counters of memory and waiting tasks. Arrows lead from the last task on the old
+stream through the migration and its copies to the first task on the new one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from time import monotonic_ns
 
 from polymux.core.ids import StreamId
 from polymux.server.accelerator import Accelerator
+from polymux.server.jobs.lease import Held
 from polymux.server.kernels import RESERVED
 from polymux.server.session import TaskQueue
 from polymux.server.trace_file import Lanes, Span, TraceFile, Track
@@ -22,7 +23,7 @@ from polymux.server.trace_moves import Copied, Move, Moves, Ran
 from polymux.server.transfer import Transfer
 
 DRAIN_S = 0.2
-COPIES_OUT, COPIES_IN, MIGRATIONS = 1000, 2000, 3000
+COPIES_OUT, COPIES_IN, MIGRATIONS, JOBS = 1000, 2000, 3000, 4000
 """Numbers of a device's tracks, from which on those of one kind follow each other."""
 MAX_ARROWS = 16
 """Copies of one migration through which its arrows lead."""
@@ -66,6 +67,7 @@ class Tracer:
         self._lock = threading.Lock()
         self._transfers: list[Transfer] = []
         self._new_moves: list[Move] = []
+        self._held: list[Held] = []
         self._moves = Moves()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="polymux-trace", daemon=True)
@@ -86,6 +88,11 @@ class Tracer:
         move = Move(queue.id, queue.name, old, new, left_ns, monotonic_ns())
         with self._lock:
             self._new_moves.append(move)
+
+    def held(self, held: Held) -> None:
+        """Note that a job has held a device."""
+        with self._lock:
+            self._held.append(held)
 
     def close(self) -> None:
         """Write what is left and finish the file."""
@@ -111,7 +118,9 @@ class Tracer:
         ran = self._write_tasks()
         with self._lock:  # after the tasks: what they needed has been copied by now
             transfers, self._transfers = self._transfers, []
+            held, self._held = self._held, []
         self._moves.copied(self._write_copies(transfers))
+        self._write_held(held)
         self._write_moves(self._moves.ran(ran))
 
     def _write_tasks(self) -> dict[str, list[Ran]]:
@@ -150,6 +159,13 @@ class Tracer:
             self._file.slice(span, name, "transfer", args)
             copies.append(Copied(transfer, span))
         return copies
+
+    def _write_held(self, times: Iterable[Held]) -> None:
+        for held in sorted(times, key=lambda held: held.start_ns):
+            spec = held.lease.spec
+            args = {"job": spec.id, "priority": spec.priority, "weight": spec.weight, "ended": held.how}
+            span = self._lanes[held.device, JOBS].place(held.start_ns, held.end_ns)
+            self._file.slice(span, spec.name, "job", args)
 
     def _write_moves(self, moves: Iterable[Move]) -> None:
         for move in sorted(moves, key=lambda move: move.start_ns):
@@ -199,6 +215,7 @@ class Tracer:
                 (COPIES_OUT, "copies out"),
                 (COPIES_IN, "copies in"),
                 (MIGRATIONS, "migrations"),
+                (JOBS, "jobs"),
             ):
                 self._lanes[device, first] = Lanes(self._file, Track(process, first), name)
         for accelerator in self._accelerators:

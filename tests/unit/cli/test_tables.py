@@ -36,6 +36,7 @@ STATE: dict[str, Any] = {
             "lost": None,
             "copied_in_nbytes": 2048,
             "copied_out_nbytes": 0,
+            "task_waits": {"count": 0, "total_ns": 0, "p50_ns": 0, "p99_ns": 0, "longest_ns": 0},
             "streams": [
                 {
                     "id": "opencl:0/0",
@@ -105,6 +106,7 @@ STATE: dict[str, Any] = {
             "device_nbytes": 1024,
         }
     ],
+    "jobs": [],
 }
 
 

@@ -15,6 +15,8 @@ def account(application: str, device: str, **numbers: int) -> dict[str, Any]:
         "copied_out_nbytes",
         "copied_between_nbytes",
         "migrations",
+        "job_ns",
+        "preemptions",
     )
     return {"application": application, "device": device, **dict.fromkeys(keys, 0), **numbers}
 
@@ -29,6 +31,7 @@ def device(name: str, **changes: Any) -> dict[str, Any]:
         "used_nbytes": 1 << 20,
         "units": 4,
         "lost": None,
+        "task_waits": {"count": 4, "total_ns": 2_000_000},
         "streams": [
             {
                 "id": f"{name}/0",
@@ -62,7 +65,16 @@ def state() -> dict[str, Any]:
         ],
         "accounts": [
             account("heat", "cpu:0", tasks=100, failed=1, busy_ns=2_000_000_000, waiting_ns=500_000_000),
-            account("heat", "opencl:0", tasks=50, copied_in_nbytes=4096, copied_out_nbytes=100, migrations=3),
+            account(
+                "heat",
+                "opencl:0",
+                tasks=50,
+                copied_in_nbytes=4096,
+                copied_out_nbytes=100,
+                migrations=3,
+                job_ns=7_000_000_000,
+                preemptions=9,
+            ),
             account("other", "cpu:0", tasks=1, copied_between_nbytes=10),
         ],
         "applications": [
@@ -73,5 +85,10 @@ def state() -> dict[str, Any]:
             {"id": "3.0", "session": 3, "device": "opencl:0", "pending": 5},
             {"id": "3.1", "session": 3, "device": "opencl:0", "pending": 2},
             {"id": "4.0", "session": 4, "device": None, "pending": 1},
+        ],
+        "jobs": [
+            {"id": "job1", "session": 3, "state": "runs"},
+            {"id": "job2", "session": 4, "state": "waits"},
+            {"id": "job3", "session": 4, "state": "waits"},
         ],
     }

@@ -48,6 +48,17 @@ def test_every_number_of_the_accounts_is_a_metric_in_base_units(accept: str | No
     assert value(found, "polymux_copied_bytes_total", **other, direction="between") == 10
 
 
+def test_jobs_are_counted_and_how_long_tasks_waited_for_them() -> None:
+    found = samples(state)
+    away = {"application": "heat", "device": "opencl:0"}
+    assert value(found, "polymux_job_device_seconds_total", **away) == 7
+    assert value(found, "polymux_preemptions_total", **away) == 9
+    assert value(found, "polymux_jobs", application="heat", state="runs") == 1
+    assert value(found, "polymux_jobs", application="heat", state="waits") == 2
+    assert value(found, "polymux_preemption_wait_seconds_count", device="cpu:0") == 4
+    assert value(found, "polymux_preemption_wait_seconds_sum", device="cpu:0") == 0.002
+
+
 def test_energy_is_counted_by_meter_and_one_that_cannot_be_read_has_no_number() -> None:
     found = samples(state)
     assert value(found, "polymux_energy_joules_total", meter="package-0") == 12.5
@@ -70,13 +81,24 @@ def test_what_is_there_now_is_a_gauge_by_application_and_device() -> None:
 
 
 def test_every_metric_has_the_prefix_a_type_and_a_help_text_and_only_bounded_labels() -> None:
-    bounded = {"application", "device", "stream", "direction", "version", "policy", "name", "api", "meter"}
+    bounded = {
+        "application",
+        "device",
+        "stream",
+        "direction",
+        "version",
+        "policy",
+        "name",
+        "api",
+        "meter",
+        "state",
+    }
     families = list(parse_text(Metrics(state).expose(None).text.decode()))
     assert len(families) > 15
     for family in families:
         assert family.name.startswith("polymux_")
         assert family.documentation.endswith(".")
-        assert family.type in ("counter", "gauge")
+        assert family.type in ("counter", "gauge", "summary")
         assert not family.name.endswith(("_ns", "_nbytes"))
         for sample in family.samples:
             assert set(sample.labels) <= bounded

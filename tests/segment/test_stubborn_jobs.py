@@ -1,0 +1,65 @@
+"""Jobs that do not give way, in real time with short bounds."""
+
+from __future__ import annotations
+
+from polymux.core.jobs.model import EVERYWHERE, PreemptionLevel
+from polymux.policy.jobs import registry
+from polymux.sched.jobs.engine import JobEngine
+from polymux.segment import GATE_OVER
+from polymux.server.jobs.driver import JobDriver
+from tests.segment.server_process import until
+from tests.unit.server.jobs.rig import Rig, gate, process_of
+
+MS = 1_000_000
+
+
+def rig_that_evicts_after(ms: int) -> Rig:
+    rig = Rig()
+    engine = JobEngine(registry.load("switchflow"), evict_after_ns=ms * MS)
+    streams, cores = rig.streams, rig.driver.cores
+    guard = rig.driver._guard
+    rig.driver = JobDriver(engine, rig.driver.devices, cores)
+    rig.driver._guard = guard
+    for device, stream in streams.items():
+        rig.driver.add_stream(device, rig.stream_of(device), stream)
+    return rig
+
+
+def test_a_job_that_never_reaches_a_boundary_loses_its_lease_and_the_tasks_run() -> None:
+    rig = rig_that_evicts_after(20)
+    lease = rig.open(EVERYWHERE, boundary_ns=MS)
+    rig.driver.wait(lease, between_runs=True)
+    rig.told()
+    rig.tasks()
+    until(lambda: lease.over is not None)
+    assert "did not" in (lease.over or "")
+    assert gate(lease) == GATE_OVER
+    assert rig.told() == ["let in"]
+    rig.driver.end()
+
+
+def test_a_job_that_never_reaches_a_boundary_is_stopped_where_that_is_possible() -> None:
+    rig = rig_that_evicts_after(20)
+    levels = (*EVERYWHERE, PreemptionLevel.STOP)
+    lease, other = rig.open(levels, boundary_ns=MS), rig.open(EVERYWHERE)
+    rig.driver.wait(lease, between_runs=True)
+    rig.driver.wait(other, between_runs=True)
+    until(lambda: other.holds)
+    assert lease.over is None
+    assert process_of(lease).state == "stopped"
+    rig.driver.rest(other)
+    assert process_of(lease).state == "runs"
+    rig.driver.end()
+
+
+def test_tasks_that_have_a_device_for_long_ask_anew_while_a_job_waits() -> None:
+    rig = Rig()
+    lease = rig.open(EVERYWHERE)
+    rig.tasks()
+    assert rig.told() == ["guard", "let in"]
+    rig.driver.wait(lease, between_runs=True)
+    until(lambda: "leave" in rig.streams[rig.driver.devices[0].id].told)
+    assert not lease.holds, "they are asked, the job waits"
+    rig.tasks_end()
+    assert lease.holds
+    rig.driver.end()
