@@ -146,7 +146,7 @@ def test_a_job_goes_on_when_the_server_is_killed_while_it_is_stopped(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     with job(server, tmp_path, STOPPED) as counting, server.connect() as client:
-        sleep(client, 60)
+        task = sleep(client, 60)
         until(lambda: counting.state() == "T")
         server.kill()
         assert counting.line().startswith("ServerGone")
@@ -171,7 +171,7 @@ def test_a_guard_that_is_killed_is_replaced(server: ServerProcess, tmp_path: Pat
         with job(server, tmp_path, STOPPED, ready=False):
             until(lambda: guards() not in ([], [guard]))
         with server.connect() as client:
-            sleep(client, 60)
+            task = sleep(client, 60)
             until(lambda: first.state() == "T")
             server.kill()
             assert first.line().startswith("ServerGone")

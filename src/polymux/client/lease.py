@@ -26,6 +26,8 @@ REPORT_EVERY_NS = 100_000_000
 
 _WORDS = (1 << GATE_BITS) - 1
 _LOOK_AGAIN_NS = 200_000_000
+_SHUT = (1,)
+"""Stands for the gate while the job has not taken note of where it may run."""
 
 
 class Lease:
@@ -68,6 +70,7 @@ class Lease:
         self._index = int(reply["gate"])
         self._devices: list[dict[str, Any]] = json.loads(reply["devices"])
         self.gate = memoryview(client.gate(self._index))  # type: ignore[arg-type]  # an array is one since Python 3.12
+        self._word: Sequence[int] = _SHUT
         self._lock = threading.Lock()
         self._closed = False
         self._reported_ns = time.monotonic_ns()
@@ -91,7 +94,7 @@ class Lease:
         Closed
             After `close`.
         """
-        if not self.gate[0]:
+        if not self._word[0]:
             return False
         return self._look(between_runs=False, timeout=None)
 
@@ -100,7 +103,7 @@ class Lease:
 
         Otherwise as `check`.
         """
-        if not self.gate[0]:
+        if not self._word[0]:
             return False
         return self._look(between_runs=True, timeout=None)
 
@@ -112,7 +115,7 @@ class Lease:
         TimeoutError
             When it may not by then; it still waits for its turn.
         """
-        return self._look(between_runs=True, timeout=timeout) if self.gate[0] else False
+        return self._look(between_runs=True, timeout=timeout) if self._word[0] else False
 
     def idle(self) -> None:
         """Say that the job has no work for now; the next `check` or `step` asks for a device again."""
@@ -165,8 +168,9 @@ class Lease:
 
     def _look(self, *, between_runs: bool, timeout: float | None) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
-        waited = False
         with self._lock:
+            waited = self._word is _SHUT
+            self._word = _SHUT  # until it has arrived, whatever ends the wait
             while (word := self.gate[0]) != GATE_OPEN:
                 self._check_open()
                 if word == GATE_SERVER_GONE:
@@ -182,6 +186,7 @@ class Lease:
                 waited = True
                 self._sleep(end)
             self._arrive()
+            self._word = self.gate
         return waited
 
     def _sleep(self, end: float | None) -> None:
