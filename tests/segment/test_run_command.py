@@ -158,7 +158,7 @@ def test_a_program_goes_on_without_the_server_and_has_a_lease_again_when_it_is_b
 ) -> None:
     with counting(server, tmp_path) as program:
         with server.connect() as client:
-            task = sleep(client, 60)
+            sleep(client, 60)
             until(lambda: program.state() == "T")
             server.kill()
         program.expect_running()

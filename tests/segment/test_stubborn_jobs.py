@@ -41,7 +41,7 @@ def test_a_job_that_never_reaches_a_boundary_loses_its_lease_and_the_tasks_run()
 def test_a_job_that_never_reaches_a_boundary_is_stopped_where_that_is_possible() -> None:
     rig = rig_that_evicts_after(20)
     levels = (*EVERYWHERE, PreemptionLevel.STOP)
-    lease, other = rig.open(levels, boundary_ns=MS), rig.open(EVERYWHERE)
+    lease, other = rig.open(levels, boundary_ns=MS), rig.open(EVERYWHERE, priority=1)
     rig.driver.wait(lease, between_runs=True)
     rig.driver.wait(other, between_runs=True)
     until(lambda: other.holds)

@@ -161,8 +161,7 @@ class Accelerator:
         elif kind == "released":
             self._released(*value)
         elif kind == "violation":
-            queue, message = value
-            self._callbacks.drop(self._bound[queue].queue, message)
+            self._callbacks.drop(self._bound[value[0]].queue, value[1])
         if kind != "woken" or not self._ending:
             return False
         self._finish_all()
