@@ -12,6 +12,8 @@ IDLE_WAIT_NS = MS
 """What a neighbour that computes on idle cores costs: about a millisecond of each request on two cores."""
 STOP_WAIT_NS = 100_000
 """From the decision to stop a process until it computes no more."""
+ANSWER_NS = 300_000
+"""From when a job has come to where it gives way until it has been told and the device is another's."""
 AT_ONCE_NS = MS // 2
 """Time that whoever wants a device as soon as possible is kept waiting, if it can be helped."""
 _LEAST_PATIENCE_NS = 100 * MS
@@ -19,18 +21,19 @@ _UNKNOWN_PATIENCE_NS = 10_000 * MS
 
 
 def wait_ns(job: JobState, level: PreemptionLevel) -> int | None:
-    """Longest time until a job has given way at a level; None: not known."""
+    """Longest time until a device is free after its job was asked at a level; None: not known."""
     match level:
-        case PreemptionLevel.STEP:
-            return job.run_ns or None
-        case PreemptionLevel.BOUNDARY:
-            return job.boundary_ns or job.run_ns or None
-        case PreemptionLevel.LAUNCHES:
-            return job.spec.launches_ns or None
         case PreemptionLevel.IDLE:
             return IDLE_WAIT_NS
         case PreemptionLevel.STOP:
             return STOP_WAIT_NS
+        case PreemptionLevel.STEP:
+            own_ns = job.run_ns
+        case PreemptionLevel.BOUNDARY:
+            own_ns = job.boundary_ns or job.run_ns
+        case _:
+            own_ns = job.spec.launches_ns
+    return own_ns + ANSWER_NS if own_ns else None
 
 
 def cheapest(job: JobState, levels: tuple[PreemptionLevel, ...], slack_ns: int) -> PreemptionLevel:
