@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": "polymux.cli.serve",
     "demo": "polymux.cli.demo",
     "bench": "polymux.cli.bench",
+    "partition": "polymux.cli.partition",
     "profile": "polymux.cli.profile",
     "profile show": "polymux.cli.profile_show",
     "profile forget": "polymux.cli.profile_forget",
@@ -37,6 +38,7 @@ COMMANDS = {
 NEEDS = {
     "serve": "polymux[serve]",
     "profile": "polymux[profile]",
+    "partition": "polymux[profile]",
 }
 """Commands that work only with an extra installed."""
 

@@ -12,6 +12,7 @@ from polymux.cli.profile_store import add_store_option, store_path
 from polymux.client import Client
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.policy.serving import registry
+from polymux.serving.cutting import PartitionChoice, parse_partition
 from polymux.serving.front_end import ServeOptions, serve
 from polymux.serving.limits import Limits
 from polymux.serving.scheduling.settings import DEFAULT_SLO_MS, Choice, SchedulingOptions, parse_choice
@@ -48,6 +49,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--socket", metavar="PATH", help="the Polymux server to join, which must run")
     parser.add_argument("--device", metavar="ID", help="run all models on this device, such as cpu:0")
+    parser.add_argument(
+        "--partition",
+        metavar="[MODEL=]HOW",
+        type=_partition,
+        action="append",
+        default=[],
+        help="cut models into parts, so that more urgent tasks run between these: auto (as finely as it costs 2 %%),"
+        " a number of parts, a longest part such as 5ms, or off (default); may be repeated, and wins for MODEL over its"
+        " config.pbtxt; see polymux partition",
+    )
     parser.add_argument(
         "--max-body-nbytes",
         metavar="N",
@@ -130,7 +141,9 @@ def run(args: argparse.Namespace) -> int:
         print("polymux serve: --slo-ms, --priority and --weight need --policy", file=sys.stderr)
         return 2
     stages = StageOptions(args.stage_threads, args.share_input)
-    options = ServeOptions(args.models_dir, args.host, args.port, args.device, scheduling, limits, stages)
+    options = ServeOptions(
+        args.models_dir, args.host, args.port, args.device, scheduling, args.partition, limits, stages
+    )
 
     # A runtime of its own divides its devices for the policy; a server's are divided by its operator.
     devices = () if scheduling is None else ("cpu,shares=nested",)
@@ -153,6 +166,13 @@ def run(args: argparse.Namespace) -> int:
 def _choice(text: str) -> Choice:
     try:
         return parse_choice(text)
+    except InvalidRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _partition(text: str) -> PartitionChoice:
+    try:
+        return parse_partition(text)
     except InvalidRequest as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

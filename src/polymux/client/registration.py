@@ -6,10 +6,11 @@ import base64
 import json
 import os
 import sys
+from dataclasses import replace
 
 import cloudpickle
 
-from polymux.core.implementation import Implementation, OnnxModel
+from polymux.core.implementation import Implementation, OnnxModel, OpenVinoModel
 from polymux.core.kernel_spec import KernelSpec
 
 
@@ -31,9 +32,12 @@ def registration_fields(
         "sys_path": json.dumps([os.path.abspath(entry) for entry in sys.path]),
         "cwd": os.getcwd(),
     }
+    if isinstance(implementation, OpenVinoModel):
+        implementation = replace(implementation, path=os.path.abspath(implementation.path))
     if isinstance(implementation, OnnxModel):
         fields["path"] = os.path.abspath(implementation.path)
         fields["options"] = json.dumps(implementation.options)
+        fields["optimized"] = "1" if implementation.optimized else "0"
     else:
         fields["implementation"] = base64.b64encode(cloudpickle.dumps(implementation)).decode()
     return fields

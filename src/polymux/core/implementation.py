@@ -93,11 +93,28 @@ class OnnxModel:
     path : str
     options : tuple of (str, str)
         Session configuration entries.
+    optimized : bool
+        The file holds the graph as onnxruntime computes it on this processor: it is run as it is, its weights mapped.
     """
 
     api: ClassVar[str] = "onnx"
     path: str
     options: tuple[tuple[str, str], ...] = ()
+    optimized: bool = False
 
 
-Implementation = PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | OnnxModel
+@dataclass(frozen=True, slots=True)
+class OpenVinoModel:
+    """A model file for OpenVINO: another implementation of what an `OnnxModel` does.
+
+    Parameters
+    ----------
+    path : str
+        An ONNX file.
+    """
+
+    api: ClassVar[str] = "openvino"
+    path: str
+
+
+Implementation = PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | OnnxModel | OpenVinoModel

@@ -18,12 +18,20 @@ from numpy.typing import NDArray
 from polymux.core.device_spec import DeviceSpec, Share
 from polymux.core.errors import Closed, InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.implementation import Implementation, NativeFunction, OnnxModel, PythonFunction
+from polymux.core.implementation import (
+    Implementation,
+    NativeFunction,
+    OnnxModel,
+    OpenVinoModel,
+    PythonFunction,
+)
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
+from polymux.device import openvino_model
 from polymux.device.cores import allowed_cores, bind_thread, format_cores, parse_cores
 from polymux.device.cpu_kernels import PreparedNative, PreparedPython
 from polymux.device.onnx_session import OnnxSessions, PreparedOnnx
+from polymux.device.openvino_model import CompiledModels, PreparedOpenVino
 from polymux.device.own_memory import HostPages, host_memory_nbytes
 from polymux.device.prepared_cache import PreparedCache
 from polymux.device.protocol import Device, LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
@@ -31,7 +39,8 @@ from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 from polymux.device.thread_team import ThreadTeam
 
-_OPTIONS = ("streams", "shares", "memory", "memory_nbytes")
+_OPTIONS = ("streams", "shares", "memory", "memory_nbytes", "models")
+_ONNXRUNTIME, _OPENVINO = "onnxruntime", "openvino"
 
 
 class CpuDevice:
@@ -55,6 +64,7 @@ class CpuDevice:
         self.cores = tuple(cores)
         self._pages = HostPages(spec.id, spec.memory_nbytes) if spec.memory == "own" else None
         self._sessions = OnnxSessions()
+        self._compiled = CompiledModels()
         self._streams: weakref.WeakSet[CpuStream] = weakref.WeakSet()
         self._closed = False
 
@@ -75,7 +85,7 @@ class CpuDevice:
             )
         cores = tuple(self.cores[unit] for unit in units)
         self._sessions.expect(cores)
-        stream = CpuStream(self._spec, share, cores, self._sessions, self._native_caller)
+        stream = CpuStream(self._spec, share, cores, self._sessions, self._compiled, self._native_caller)
         self._streams.add(stream)
         return stream
 
@@ -124,6 +134,7 @@ class CpuStream:
         share: Share,
         cores: tuple[int, ...],
         sessions: OnnxSessions,
+        compiled: CompiledModels,
         native_caller: NativeCaller | None,
     ) -> None:
         self.share = share
@@ -131,6 +142,7 @@ class CpuStream:
         self.team = ThreadTeam(cores, name=f"{spec.id} cores {format_cores(cores)}")
         self._spec = spec
         self._sessions = sessions
+        self._compiled = compiled
         self._native_caller = native_caller
         self._prepared = PreparedCache()
         self._closed = False
@@ -184,6 +196,9 @@ class CpuStream:
             return PreparedNative(spec, implementation, self._native_caller, len(self.cores))
         if isinstance(implementation, OnnxModel):
             return PreparedOnnx(spec, self._sessions.get(implementation, self.cores), self.cores[0])
+        if isinstance(implementation, OpenVinoModel):
+            compiled = self._compiled.get(implementation, len(self.cores))
+            return PreparedOpenVino(spec, compiled, self.cores[0])
         raise LaunchError(
             TaskStatus.NO_DEVICE,
             f"it was given an implementation for {implementation.api}; {self._spec.id} runs those for"
@@ -215,7 +230,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
         memory=memory,
         units=len(cores),
         streams=streams,
-        apis=cpu_apis(),
+        apis=cpu_apis(_preferred(request)),
         partitionable=len(cores) > 1,
         details=_details(cores),
         shares=request.shares(len(cores), streams),
@@ -223,9 +238,11 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     return Found([CpuDevice(spec, cores, surroundings.native_caller)])
 
 
-def cpu_apis() -> tuple[str, ...]:
-    """Kinds of implementation that the host's cores can run: models only where onnxruntime is installed."""
-    return ("cpu", "onnx") if importlib.util.find_spec("onnxruntime") else ("cpu",)
+def cpu_apis(preferred: str = OnnxModel.api) -> tuple[str, ...]:
+    """Kinds of implementation that the host's cores can run, best first: models only where a library is installed."""
+    there = {OnnxModel.api: "onnxruntime", OpenVinoModel.api: openvino_model.PACKAGE}
+    found = [api for api, package in there.items() if importlib.util.find_spec(package)]
+    return ("cpu", *sorted(found, key=lambda api: api != preferred))
 
 
 def cpu_name() -> str:
@@ -262,3 +279,15 @@ def _details(cores: Sequence[int]) -> str:
     if "onnx" not in cpu_apis():
         details += "; no ONNX models, since onnxruntime is not installed (pip install 'polymux[onnx]')"
     return details
+
+
+def _preferred(request: DeviceRequest) -> str:
+    """Option ``models``: which implementation of a model is taken where there are several."""
+    text = request.options.get("models", _ONNXRUNTIME)
+    if text == _ONNXRUNTIME:
+        return OnnxModel.api
+    if text != _OPENVINO:
+        raise request.error(f"models={text}", f"give models={_ONNXRUNTIME} or models={_OPENVINO}")
+    if not openvino_model.is_installed():
+        raise request.error(f"models={text}", "needs the package openvino: pip install 'polymux[openvino]'")
+    return OpenVinoModel.api

@@ -93,7 +93,7 @@ class OnnxSessions:
         LaunchError
             If it cannot be loaded.
         """
-        content = (file_identity(model.path), model.options)
+        content = (file_identity(model.path), model.options, model.optimized)
         return self._sessions.get((content, _kind(cores)), lambda: self._make(content, model, cores))
 
     def counters(self) -> dict[str, int]:
@@ -103,7 +103,7 @@ class OnnxSessions:
 
     def _make(self, content: Hashable, model: OnnxModel, cores: Sequence[int]) -> OnnxSession:
         spins = self._kinds[_kind(cores)] < 2
-        if len(self._kinds) < 2:
+        if len(self._kinds) < 2 or model.optimized:  # such files are mapped as they are
             return OnnxSession(model, cores, spins=spins)
         mapped = self._mapped.get(content, lambda: MappedModel(_import(), model))
         return OnnxSession(model, cores, spins=spins, mapped=mapped)
@@ -244,6 +244,8 @@ def _options(runtime: Any, model: OnnxModel, cores: Sequence[int], *, spins: boo
     if len(cores) > 1:  # processors count from 1 there; the calling thread is none of the session's
         affinities = ";".join(str(core + 1) for core in cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
+    if model.optimized:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in model.options:
         options.add_session_config_entry(key, value)
     return options

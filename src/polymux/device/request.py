@@ -6,6 +6,7 @@
     cpu:0-1                              these cores, with memory of its own
     cpu:0-1,4,streams=2,memory=host      more cores; options follow as NAME=VALUE
     cpu,shares=3+1                       a stream on three cores and one on the fourth
+    cpu:1,models=openvino                models that have a version for OpenVINO run with it
     cpu,shares=nested                    a stream on all cores, one on each half, each quarter, ..., each core
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list

@@ -13,7 +13,7 @@ from polymux.onnxgraph.packages import import_onnx, import_onnxruntime
 from polymux.onnxgraph.running import plain_options, run_session, session_of
 from polymux.perfmodel.operations import Node, Tensor
 
-_ITEM_NBYTES = {
+ITEM_NBYTES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
     "float": 4, "int64": 8, "uint64": 8, "double": 8, "complex64": 8, "complex128": 16, "int4": 0.5, "uint4": 0.5,
 }  # fmt: skip
@@ -61,7 +61,7 @@ def nodes_of(model: Any, arrays: Arrays) -> list[Node]:
     weights: set[str] = set()
     for number, (node, constants) in enumerate(_walk(named.graph, frozenset())):
         node.name = f"n{number}"
-        attributes[node.name] = _read(node)
+        attributes[node.name] = attributes_of(node)
         weights.update(f"{node.name}:{at}" for at, name in enumerate(node.input) if name in constants)
     with tempfile.TemporaryDirectory(prefix="polymux-") as folder:
         options = plain_options()
@@ -95,7 +95,7 @@ def _nodes(
 
 def _tensor(described: dict[str, list[int]], constant: bool) -> Tensor | None:
     for kind, shape in described.items():
-        return Tensor(tuple(shape), _ITEM_NBYTES.get(kind, 4), constant)
+        return Tensor(tuple(shape), ITEM_NBYTES.get(kind, 4), constant)
     return None
 
 
@@ -110,7 +110,8 @@ def _walk(graph: Any, outer: frozenset[str]) -> Iterator[tuple[Any, frozenset[st
                 yield from _walk(inner, constants)
 
 
-def _read(node: Any) -> dict[str, Any]:
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Read those attributes of a node that tell how many operations it takes."""
     get = import_onnx().helper.get_attribute_value
     found = {attribute.name: get(attribute) for attribute in node.attribute if attribute.name in _ATTRIBUTES}
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}

@@ -33,6 +33,7 @@ from polymux.server.result_shapes import report_shapes
 from polymux.server.session import Session, TaskQueue
 from polymux.server.started import BoundQueue, ElsewhereError, Held, Key, Ready, Started
 from polymux.server.transfer import CopyFailedError
+from polymux.server.version import prepare_version
 from polymux.server.waiting import Relieve
 from polymux.server.working_sets import WorkingSets
 
@@ -269,15 +270,12 @@ class Execution:
         if api in kernel.isolated:
             return Ready(kernel, isolated=kernel.isolated[api])
         try:
-            implementation = kernel.implementations[api]
-            native = (
-                isinstance(implementation, NativeFunction)
-                and self._device.api == "cpu"
-                and self._launching is None
-            )
-            return Ready(kernel, self._stream.prepare(kernel.spec, implementation), native=native)
+            implementation, prepared = prepare_version(self._device, self._stream, kernel)
         except LaunchError as error:
             return Ready(kernel, failure=(error.code, error.message))
+        is_native = isinstance(implementation, NativeFunction)
+        native = is_native and self._device.api == "cpu" and self._launching is None
+        return Ready(kernel, prepared, native=native)
 
     def _run_native(
         self, bound: BoundQueue, ready: Ready, refs: list[Ref], key: Key, relieve: Relieve

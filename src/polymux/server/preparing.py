@@ -15,6 +15,7 @@ from polymux.server.kernels import Kernel
 from polymux.server.parts import Parts
 from polymux.server.request import Operation, Request
 from polymux.server.session import Session
+from polymux.server.version import prepare_version
 
 
 def preparing_operations(parts: Parts) -> dict[str, Operation]:
@@ -69,7 +70,7 @@ class _Preparing:
             if api in kernel.isolated:
                 accelerator.isolation.prepare(session, kernel.serial, kernel.isolated[api])
             else:
-                prepared = accelerator.stream.prepare(kernel.spec, kernel.implementations[api])
+                _, prepared = prepare_version(accelerator.device, accelerator.stream, kernel)
                 if isinstance(prepared, BuildsAhead):
                     prepared.build()
         except LaunchError as error:

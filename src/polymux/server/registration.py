@@ -156,7 +156,7 @@ def _model(request: Request) -> OnnxModel:
         pairs = tuple((str(key), str(value)) for key, value in options)
     except (ValueError, TypeError, RecursionError):
         raise InvalidRequest("options is no JSON list of pairs of texts") from None
-    return OnnxModel(request.text("path"), pairs)
+    return OnnxModel(request.text("path"), pairs, request.number("optimized", 0, 1, 0) == 1)
 
 
 def _pickled(request: Request) -> bytes:

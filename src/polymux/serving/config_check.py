@@ -14,8 +14,10 @@ from polymux.serving.model_config_pb2 import DataType, ModelConfig, ModelInput, 
 from polymux.serving.signature import Extents, ModelSignature, TensorSignature
 from polymux.serving.stages.settings import STAGE_PARAMETERS
 
-__all__ = ["PARAMETERS", "complete", "unused_settings"]
+__all__ = ["PARAMETERS", "PARTITION", "complete", "unused_settings"]
 
+#: Key of ``parameters`` that says how a model is cut.
+PARTITION = "partition"
 #: Keys of ``parameters`` that a scheduler understands.
 PARAMETERS = ("slo_ms", "priority", "weight")
 
@@ -82,7 +84,7 @@ def complete(config: ModelConfig, name: str, spec: KernelSpec) -> tuple[ModelCon
 def unused_settings(config: ModelConfig, scheduled: bool = False) -> list[str]:
     """Return the names of settings in `config` that have no effect: in this version, or without a policy."""
     present = {field.name for field, _ in config.ListFields()}
-    understood = {*STAGE_PARAMETERS, *(PARAMETERS if scheduled else ())}
+    understood = {PARTITION, *STAGE_PARAMETERS, *(PARAMETERS if scheduled else ())}
     if set(config.parameters) <= understood:
         present -= {"parameters"}
     if scheduled:

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import uvloop
 from polymux.client import Client
 from polymux.inputs import SharedStore, StagePool
 from polymux.metrics.exposition import Metrics
+from polymux.serving.cutting import Cutter, PartitionChoice
 from polymux.serving.http_app import HttpApp
 from polymux.serving.http_server import bind, serve_http
 from polymux.serving.lifecycle import Lifecycle
@@ -50,6 +51,8 @@ class ServeOptions:
         Device for all models; None: the server's choice.
     scheduling : SchedulingOptions or None
         How requests are scheduled; None: each model has a queue, in the order of arrival.
+    partition : sequence of PartitionChoice
+        Which models are cut into parts.
     limits : Limits
         Bounds of a request.
     stages : StageOptions
@@ -61,6 +64,7 @@ class ServeOptions:
     port: int = 8000
     device: str | None = None
     scheduling: SchedulingOptions | None = None
+    partition: Sequence[PartitionChoice] = ()
     limits: Limits = field(default_factory=Limits)
     stages: StageOptions = field(default_factory=StageOptions)
 
@@ -89,19 +93,21 @@ def serve(
     NotADirectoryError
         When the repository is no directory.
     InvalidRequest
-        When the scheduling options name a model that is not in it.
+        When options name a model that is not in it.
     OSError
         When the address cannot be had.
     """
     models = Models()
     statistics = Statistics()
-    loader: Loader = DirectLoader(options.device)
+    cutter = Cutter(options.partition)
+    loader: Loader = DirectLoader(options.device, cutter)
     if options.scheduling is not None:
-        loader = ScheduledLoader(options.scheduling, options.device, statistics)
+        loader = ScheduledLoader(options.scheduling, options.device, statistics, cutter)
     pool = StagePool(options.stages.threads, store=SharedStore())
     loader = StagedLoader(loader, pool, options.stages, options.scheduling)
     lifecycle = Lifecycle(options.repository, models, client, reconnect, loader)
     try:
+        cutter.check_models(lifecycle.names())
         if options.scheduling is not None:
             options.scheduling.check_models(lifecycle.names())
         stage_metrics = StageMetrics(pool)
@@ -113,6 +119,7 @@ def serve(
     finally:
         pool.close()
         lifecycle.close()
+        cutter.close()
 
 
 async def _run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,7 @@ from polymux.serving.models import LoadedModel
 from polymux.serving.output_sizes import OutputSizes
 from polymux.serving.runner import ModelRunner, TensorBuffer
 from polymux.serving.signature import ModelSignature
+from polymux.serving.versions import register_versions, wants_openvino
 
 __all__ = ["KernelRunner", "RegisteredModel", "register_model"]
 
@@ -41,11 +42,15 @@ class RegisteredModel:
         What requests are checked against.
     spec : KernelSpec
         The kernel, as the server described it.
+    parts : tuple of KernelSpec
+        Kernels that run one after the other in its place, where the model is cut; their parameters have the names of
+        the tensors that they hand on.
     """
 
     config: ModelConfig
     signature: ModelSignature
     spec: KernelSpec
+    parts: tuple[KernelSpec, ...] = ()
 
     def loaded(self, runner: ModelRunner) -> LoadedModel:
         """Put it together with what runs it."""
@@ -67,7 +72,8 @@ def register_model(
         raise ModelLoadError(f"there is no file {path}")
     kernel = f"{name}/{version}"
     try:
-        spec = client.register(None, OnnxModel(str(path.resolve())), name=kernel, isolate=False)
+        plain = path.resolve() if wants_openvino(client) else None
+        spec = register_versions(client, kernel, OnnxModel(str(path.resolve())), plain)
         completed, signature = complete(config, name, spec)
     except PolymuxError as error:
         raise ModelLoadError(str(error)) from error
@@ -89,6 +95,8 @@ class KernelRunner:
         The stream of it to which the queue is pinned; None: the server's choice.
     sizes : OutputSizes, optional
         What is known of the outputs' sizes, for runners of the same model to have in common.
+    capacity : int
+        Tasks in flight at most.
 
     Raises
     ------
@@ -104,12 +112,15 @@ class KernelRunner:
         *,
         stream: str | None = None,
         sizes: OutputSizes | None = None,
+        capacity: int = 1024,
     ) -> None:
         self._spec = spec
         self._sizes = OutputSizes(spec.outputs) if sizes is None else sizes
         try:
             # A full ring is the client's answer 503, never a front end that stands still.
-            self._queue = client.queue(spec.name, device=device, stream=stream, on_full="raise")
+            self._queue = client.queue(
+                spec.name, device=device, stream=stream, capacity=capacity, on_full="raise"
+            )
         except PolymuxError as error:
             raise ModelLoadError(str(error)) from error
 
@@ -119,18 +130,29 @@ class KernelRunner:
         Extents that are free are 1, which some models do not take: these have their first run later.
         """
         inputs: list[Buffer] = []
-        outputs: list[Buffer] = []
         try:
             for param in self._spec.inputs:
                 shape = tuple(1 if extent is None else extent for extent in param.shape or (1,))
                 inputs.append(self._queue.zeros(shape, param.dtypes[0].name_short))
-            nbytes = sum(buffer.nbytes for buffer in inputs)
-            outputs = self._outputs(self._sizes.shapes(tuple(b.shape for b in inputs), nbytes))
-            self._queue.submit(self._spec.name, inputs, outputs).wait()
+            self._warm_up(inputs)
         except TaskFailed as error:
             _log.debug("%s does not run on zeros: %s", self._spec.name, error)
         finally:
-            _close([*inputs, *outputs])
+            close_all(inputs)
+
+    def _warm_up(self, inputs: Sequence[Buffer]) -> None:
+        close_all(self._run_now(self._spec, self._sizes, inputs))
+
+    def _run_now(self, spec: KernelSpec, sizes: OutputSizes, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """Run a kernel once and wait for it, in a thread that may."""
+        nbytes = sum(buffer.nbytes for buffer in inputs)
+        outputs = self._outputs(spec, sizes.shapes(tuple(buffer.shape for buffer in inputs), nbytes))
+        try:
+            self._queue.submit(spec.name, inputs, outputs).wait()
+        except BaseException:
+            close_all(outputs)
+            raise
+        return outputs
 
     def check_room(self) -> None:
         """Let every request come: the ring of the queue is the bound."""
@@ -157,54 +179,73 @@ class KernelRunner:
             When there is no room for the task or its outputs.
         """
         buffers = cast("Sequence[Buffer]", inputs)  # they come from `allocate`
-        signature = tuple(buffer.shape for buffer in buffers)
-        nbytes = sum(buffer.nbytes for buffer in buffers)
-        shapes = self._sizes.shapes(signature, nbytes)
-        for attempts_left in reversed(range(len(shapes) + 1)):
-            outputs = self._outputs(shapes)
-            try:
-                await self._submit(buffers, outputs, priority, deadline_ns)
-            except OutputTooSmall as error:
-                needed = _needed_nbytes(error, outputs, self._spec)
-                _close(outputs)
-                if not attempts_left:
-                    raise
-                self._sizes.learn(signature, nbytes, needed)
-                shapes = self._sizes.shapes(signature, nbytes)
-            except BaseException:
-                _close(outputs)
-                raise
-            else:
-                self._sizes.learn(signature, nbytes, [buffer.nbytes for buffer in outputs])
-                return outputs
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        outputs = await self._run(self._spec, self._sizes, buffers, hints_of(priority, deadline_ns))
+        await bring_home(outputs)
+        return outputs
 
     def close(self) -> None:
         """Close the queue; its running tasks end first."""
         self._queue.close()
 
-    def _outputs(self, shapes: Sequence[tuple[int, ...]]) -> list[Buffer]:
+    async def _run(
+        self, spec: KernelSpec, sizes: OutputSizes, inputs: Sequence[Buffer], hints: Mapping[str, int]
+    ) -> Sequence[Buffer]:
+        """Run a kernel once, again with larger outputs when they were too small."""
+        signature = tuple(buffer.shape for buffer in inputs)
+        nbytes = sum(buffer.nbytes for buffer in inputs)
+        shapes = sizes.shapes(signature, nbytes)
+        for attempts_left in reversed(range(len(shapes) + 1)):
+            outputs = self._outputs(spec, shapes)
+            try:
+                await self._queue.submit(spec.name, inputs, outputs, **hints)
+            except OutputTooSmall as error:
+                needed = _needed_nbytes(error, outputs, spec)
+                close_all(outputs)
+                if not attempts_left:
+                    raise
+                sizes.learn(signature, nbytes, needed)
+                shapes = sizes.shapes(signature, nbytes)
+            except BaseException:
+                close_all(outputs)
+                raise
+            else:
+                sizes.learn(signature, nbytes, [buffer.nbytes for buffer in outputs])
+                return outputs
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _outputs(self, spec: KernelSpec, shapes: Sequence[tuple[int, ...]]) -> list[Buffer]:
         outputs: list[Buffer] = []
         try:
-            for shape, param in zip(shapes, self._spec.outputs, strict=True):
+            for shape, param in zip(shapes, spec.outputs, strict=True):
                 outputs.append(self.allocate(shape, param.dtypes[0]))
         except BaseException:
-            _close(outputs)
+            close_all(outputs)
             raise
         return outputs
 
-    async def _submit(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], priority: int, deadline_ns: int | None
-    ) -> None:
-        hints: dict[str, int] = {}
-        if priority:
-            hints["priority"] = core_priority(priority)
-        if deadline_ns is not None:
-            hints["deadline_ns"] = deadline_ns
-        await self._queue.submit(self._spec.name, inputs, outputs, **hints)
+
+def hints_of(priority: int, deadline_ns: int | None) -> dict[str, int]:
+    """Write what a request wishes as hints of a task."""
+    hints: dict[str, int] = {}
+    if priority:
+        hints["priority"] = core_priority(priority)
+    if deadline_ns is not None:
+        hints["deadline_ns"] = deadline_ns
+    return hints
+
+
+async def bring_home(outputs: Sequence[Buffer]) -> None:
+    """Fetch outputs that are on a device with memory of its own: in a thread, not in the event loop.
+
+    They are closed when that fails.
+    """
+    try:
         for buffer in outputs:
-            if buffer.away:  # on a device with memory of its own: fetched by a thread, not by the event loop
+            if buffer.away:
                 await asyncio.to_thread(buffer.bring_home)
+    except BaseException:
+        close_all(outputs)
+        raise
 
 
 def core_priority(level: int) -> int:
@@ -228,6 +269,7 @@ def _needed_nbytes(error: OutputTooSmall, outputs: Sequence[Buffer], spec: Kerne
     return needed
 
 
-def _close(buffers: Sequence[Buffer]) -> None:
+def close_all(buffers: Iterable[Buffer]) -> None:
+    """Give the memory of buffers back."""
     for buffer in buffers:
         buffer.close()

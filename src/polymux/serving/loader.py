@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from polymux.client import Client
-from polymux.serving.kernel_runner import KernelRunner, register_model
+from polymux.serving.cutting import Cutter
+from polymux.serving.kernel_runner import register_model
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
+from polymux.serving.parts_runner import open_runner
 
 __all__ = ["DirectLoader", "Loader"]
 
@@ -53,12 +55,15 @@ class DirectLoader:
     ----------
     device : str or None
         Device for all models; None: the server's choice.
+    cutter : Cutter, optional
+        Cuts models into parts; None: none is cut.
     """
 
     scheduled = False
 
-    def __init__(self, device: str | None = None) -> None:
+    def __init__(self, device: str | None = None, cutter: Cutter | None = None) -> None:
         self._device = device
+        self._cutter = cutter or Cutter()
 
     async def load(
         self, client: Client, name: str, version: int, path: Path, config: ModelConfig
@@ -67,7 +72,8 @@ class DirectLoader:
 
         def load() -> LoadedModel:
             model = register_model(client, name, version, path, config)
-            return model.loaded(KernelRunner(client, model.spec, self._device))
+            model = self._cutter.cut(client, name, model, path)
+            return model.loaded(open_runner(client, model, self._device))
 
         return await asyncio.to_thread(load)
 

@@ -7,21 +7,21 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from polymux.client import Buffer, Client
 from polymux.core.dtype import DType
 from polymux.core.errors import PolymuxError
 from polymux.core.ids import DeviceId, StreamId
-from polymux.core.kernel_spec import KernelSpec
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.perfmodel.surface import TableSurface
+from polymux.serving.cutting import Cutter
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.kernel_runner import KernelRunner, RegisteredModel, register_model
+from polymux.serving.kernel_runner import RegisteredModel, register_model
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
 from polymux.serving.output_sizes import OutputSizes
+from polymux.serving.parts_runner import open_runner
 from polymux.serving.scheduling.lanes import Lanes
 from polymux.serving.scheduling.machine import Block, Machine, first_share, read_machine
 from polymux.serving.scheduling.merging import Deliver, Lane, Tensors, run_together
@@ -50,14 +50,23 @@ class ScheduledLoader:
         The one device to use; None: all that run ONNX models.
     statistics : Statistics
         Is told what happens to requests.
+    cutter : Cutter, optional
+        Cuts models into parts; None: none is cut.
     """
 
     scheduled = True
 
-    def __init__(self, options: SchedulingOptions, device: str | None, statistics: Statistics) -> None:
+    def __init__(
+        self,
+        options: SchedulingOptions,
+        device: str | None,
+        statistics: Statistics,
+        cutter: Cutter | None = None,
+    ) -> None:
         self._options = options
         self._device = device
         self._statistics = statistics
+        self._cutter = cutter or Cutter()
         self._scheduler: Scheduler | None = None
         self._machine = Machine((), {})
         self._room = Room(0)
@@ -70,6 +79,7 @@ class ScheduledLoader:
             scheduler = self._scheduler or await self._begin(client)
             settings = settings_of(name, config, self._options)
             model = await asyncio.to_thread(register_model, client, name, version, path, config)
+            model = await asyncio.to_thread(self._cutter.cut, client, name, model, path)
             surfaces = await asyncio.to_thread(self._surfaces, path, settings.max_batch)
             served = ServedModel(
                 ModelName(f"{name}/{version}"),
@@ -135,23 +145,29 @@ class _Instances:
             return await run_together(lane, self._dtypes, requests, self._batched, deliver)
 
     def _open(self, stream: StreamId) -> Lane:
-        return _Instance(self._client, self._model.spec, stream, self._sizes)
+        return _Instance(self._client, self._model, stream, self._sizes)
 
 
-class _Instance(KernelRunner):
+class _Instance:
     """A model that is loaded on a stream, which goes on with other models meanwhile."""
 
-    def __init__(self, client: Client, spec: KernelSpec, stream: StreamId, sizes: OutputSizes) -> None:
-        client.prepare(spec.name, stream)
-        super().__init__(client, spec, stream=stream, sizes=sizes)
-        self._let_go = partial(client.retire, spec.name, stream)
-        self.warm_up()
+    def __init__(self, client: Client, model: RegisteredModel, stream: StreamId, sizes: OutputSizes) -> None:
+        self._client = client
+        self._stream = stream
+        self._kernels = [part.name for part in model.parts] or [model.spec.name]
+        for kernel in self._kernels:
+            client.prepare(kernel, stream)
+        self._runner = open_runner(client, model, stream=stream, sizes=sizes)
+        self._runner.warm_up()
+        self.allocate = self._runner.allocate
+        self.run = self._runner.run
 
     def close(self) -> None:
         """Close the queue, and have the stream let go of the model."""
-        super().close()
-        with contextlib.suppress(PolymuxError):  # the model or the connection is gone already
-            self._let_go()
+        self._runner.close()
+        for kernel in self._kernels:
+            with contextlib.suppress(PolymuxError):  # the model or the connection is gone already
+                self._client.retire(kernel, self._stream)
 
 
 class _Memory:
