@@ -19,7 +19,8 @@ from polymux.perfmodel.operations import Node, Tensor
 
 FLOPS_PER_S, BYTES_PER_S, NODE_NS = 3e10, 1e10, 3000.0
 """What a core does, for estimates: single-precision operations, bytes to and from memory, and a node's own time."""
-LEAST_RUNS, MOST_S = 5, 1.0
+LEAST_RUNS, MOST_RUNS, MOST_S = 5, 60, 1.0
+"""A graph is run so often, and stopped after that time when the least has been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +94,10 @@ def measure(model: Any, arrays: Arrays, folder: Path, threads: int = 1, estimate
     options.profile_file_prefix = str(folder / "times")
     session = load_session(path, options)
     end = time.monotonic() + MOST_S
-    runs = 0
-    while runs < (1 if estimate else LEAST_RUNS) or (not estimate and time.monotonic() < end):
+    for number in range(1 if estimate else MOST_RUNS):
+        if number >= LEAST_RUNS and time.monotonic() > end:
+            break
         run_session(session, arrays)
-        runs += 1
     report = Path(session.end_profiling())
     events = json.loads(report.read_text())
     for file in (report, path):
