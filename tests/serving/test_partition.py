@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ class Parts:
         ]
         for spec in self.specs:
             client.prepare(spec.name, "cpu:0/0")
-        self.queue = client.queue(self.name, priority=priority, stream="cpu:0/0", capacity=2048)
+        self.queue = client.queue(self.name, priority=priority, stream="cpu:0/0", capacity=1024)
         self.values = {item.name: self.queue.zeros(item.shape, item.dtype) for item in inputs}
         for name, seen in self.found.nodes.tensors.items():
             if any(name in part.outputs for part in self.found.parts):
@@ -188,22 +189,22 @@ def test_an_urgent_model_runs_between_the_parts_of_another_on_the_same_stream(tm
     with ServerProcess(tmp_path, *words) as process, process.connect() as client:
         low = Parts(client, heavy, tmp_path / "heavy", 8, priority=0)
         high = Parts(client, tmp_path / "light.onnx", tmp_path / "light", 2, priority=10)
-        last = [low.submit() for _ in range(150)][-1][-1]
+        runs = [low.submit() for _ in range(60)]
+        runs[0][0].wait(60)
         overtaken = 0
-        for _ in range(12):
+        while not runs[-1][-1].done():
             for task in high.submit():
                 task.wait(60)
-            overtaken += not last.done()
-        last.wait(60)
+            overtaken += not runs[-1][-1].done()
     assert overtaken, "whoever is urgent does not wait for what is not"
     order = [event["name"] for event in Timeline(trace).of("task")]
     steps = [name for name in order if name.startswith(("heavy-", "light-"))]
     inside = [
-        at
-        for at, name in enumerate(steps[1:-1], 1)
-        if name == "light-0" and steps[at - 1].startswith("heavy-") and steps[at - 1] != "heavy-7"
+        after
+        for before, after in pairwise(steps)
+        if after == "light-0" and before.startswith("heavy-") and before != "heavy-7"
     ]
-    assert inside, "at least one of twelve comes within a run of the other model"
+    assert inside, "some of them come within a run of the other model"
     heavy_steps = [name for name in steps if name.startswith("heavy-")]
-    assert len(heavy_steps) > 1000
+    assert len(heavy_steps) > 400
     assert heavy_steps == [f"heavy-{at % 8}" for at in range(len(heavy_steps))], "each run stays in order"
