@@ -13,6 +13,8 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +30,11 @@ MIB = 1 << 20
 CAPACITY_NBYTES = 256 * MIB
 _PARTS = 16
 """After a sixteenth of the capacity has been written, old results are looked for."""
+_SETTLED_NS = 100_000_000
+"""A folder that was changed longer ago than this has another time of change after the next change."""
 _CLAIM = ".claim"
-_USERS = ".users"
+_LOCK = ".lock"
+_MEMBERS = ".members"
 
 
 class SharedStore:
@@ -44,22 +49,26 @@ class SharedStore:
 
     Notes
     -----
-    From any thread. The folder is made with the first use, and emptied when the last process that uses it closes its
-    store; what killed processes leave goes with the next one that is closed. Where it cannot be used (no room, another
-    user's folder) a warning is logged and nothing is shared.
+    From any thread. The folder is made with the first use, and deleted when the last process that uses it closes its
+    store; what killed processes leave goes with the next one that is closed. Nothing is written as long as there is no
+    other store. Where the folder cannot be used (no room, another user's folder) a warning is logged and nothing is
+    shared.
     """
 
     def __init__(self, folder: Path | None = None, capacity_nbytes: int = CAPACITY_NBYTES) -> None:
         self._folder = folder or Path("/dev/shm") / f"polymux-{os.geteuid()}-inputs"
         self._capacity_nbytes = capacity_nbytes
         self._written_nbytes = 0
-        self._users: int | None = None
+        self._lock: int | None = None
+        self._member: tuple[Path, int] | None = None
+        self._alone = (0, True)
         self._broken = False
         self._claims: dict[bytes, int] = {}
+        self._joining = threading.Lock()
 
     def get(self, key: bytes, count: int) -> Results | None:
         """Return a result of so many arrays, mapped from the files and not to be written to; None: it is not there."""
-        if not self._opened():
+        if not self._has_others():
             return None
         try:
             return tuple(
@@ -71,7 +80,8 @@ class SharedStore:
 
     def claim(self, key: bytes) -> bool:
         """Say that this process makes a result; False: another one is at it. True as well where nothing is shared."""
-        if not self._opened():
+        self._has_others()
+        if self._broken:
             return True
         try:
             claim = os.open(
@@ -97,7 +107,7 @@ class SharedStore:
 
     def put(self, key: bytes, results: Results) -> Results:
         """Give a result to all; return it as it lies in the store, or as it was given."""
-        if not self._opened():
+        if not self._has_others():
             return results
         try:
             made = Path(tempfile.mkdtemp(dir=self._folder, prefix="."))
@@ -122,44 +132,71 @@ class SharedStore:
         """Let go of it; the last process that does so deletes all results."""
         for key in list(self._claims):
             self.release(key)
-        users, self._users = self._users, None
+        lock, member, self._lock, self._member = self._lock, self._member, None, None
         self._broken = True
-        if users is None:
+        if member is not None:
+            member[0].unlink(missing_ok=True)
+            os.close(member[1])
+        if lock is None:
             return
         try:
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(self._folder, ignore_errors=True)
         except OSError:
             pass  # others use it
         finally:
-            os.close(users)
+            os.close(lock)
 
     def _place(self, key: bytes) -> Path:
         return self._folder / key.hex()
 
-    def _opened(self) -> bool:
-        if self._users is None and not self._broken:
-            try:
-                self._users = self._join()
-            except (OSError, InvalidRequest) as error:
-                self._give_up(error)
-        return self._users is not None and not self._broken
+    def _has_others(self) -> bool:
+        """Whether somebody is there to share with."""
+        if self._broken:
+            return False
+        try:
+            if self._lock is None:
+                self._join()
+            members = self._folder / _MEMBERS
+            changed_ns = members.stat().st_mtime_ns
+            if changed_ns != self._alone[0]:
+                settled = time.time_ns() - changed_ns > _SETTLED_NS
+                self._alone = (changed_ns if settled else 0, len(os.listdir(members)) < 2)
+        except (OSError, InvalidRequest) as error:
+            self._give_up(error)
+            return False
+        return not self._alone[1]
 
-    def _join(self) -> int:
+    def _join(self) -> None:
+        with self._joining:
+            if self._lock is not None:
+                return
+            lock = self._locked()
+            members = self._folder / _MEMBERS
+            members.mkdir(mode=0o700, exist_ok=True)
+            for other in members.iterdir():
+                if _is_left_behind(other):
+                    other.unlink(missing_ok=True)
+            member, text = tempfile.mkstemp(dir=self._folder, prefix=".")
+            fcntl.flock(member, fcntl.LOCK_EX)  # before others can see it
+            self._member = Path(text).rename(members / Path(text).name), member
+            self._lock = lock
+
+    def _locked(self) -> int:
+        """Make the folder, and keep it from being deleted."""
         while True:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             found = self._folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 raise InvalidRequest(f"{self._folder} is not a folder of this user alone; delete it")
-            users = -1
             try:
-                users = os.open(self._folder / _USERS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(users, fcntl.LOCK_SH)
-                if os.fstat(users).st_nlink:  # the last one before did not delete it just now
-                    return users
+                lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                continue
-            os.close(users)
+                continue  # the last one before deletes it just now
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                return lock
+            os.close(lock)
 
     def _give_up(self, error: Exception) -> None:
         if not self._broken:
@@ -180,3 +217,18 @@ class SharedStore:
                 break
             shutil.rmtree(path, ignore_errors=True)
             excess -= nbytes
+
+
+def _is_left_behind(member: Path) -> bool:
+    """Whether the process that made this file is gone: its lock went with it."""
+    try:
+        opened = os.open(member, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(opened)
+    return True

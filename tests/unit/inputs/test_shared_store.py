@@ -67,20 +67,47 @@ def test_a_result_is_there_for_every_store_of_the_folder(folder: Path) -> None:
 
 
 def test_the_last_one_that_closes_leaves_nothing_and_mapped_results_stay_readable(folder: Path) -> None:
-    with store_at(folder) as one:
+    with store_at(folder) as one, store_at(folder) as other:
         assert one.get(KEY, 2) is None  # from now on it is used
-        with store_at(folder) as other:
-            (mapped, _) = other.put(KEY, RESULTS)
+        with store_at(folder) as first:
+            (mapped, _) = first.put(KEY, RESULTS)
+        assert other.get(KEY, 2) is not None
         assert one.get(KEY, 2) is not None
     assert not folder.exists()
     assert mapped.tolist() == RESULTS[0].tolist()
-    with store_at(folder) as again:
+    with store_at(folder) as again, store_at(folder) as beside:
+        assert beside.get(KEY, 2) is None
         assert again.get(KEY, 2) is None
         assert again.claim(KEY)
 
 
+def test_a_store_that_is_alone_writes_nothing_until_another_one_comes(folder: Path) -> None:
+    with store_at(folder) as one:
+        for _ in range(3):
+            assert one.claim(KEY)
+            assert one.put(KEY, RESULTS) is RESULTS
+            one.release(KEY)
+        assert not (folder / KEY.hex()).exists()
+        with store_at(folder) as other:
+            assert other.get(KEY, 2) is None
+            one.put(KEY, RESULTS)
+            assert other.get(KEY, 2) is not None
+        assert one.put(b"\x02" * 16, RESULTS) is RESULTS
+
+
+def test_what_a_killed_process_leaves_goes_with_the_next_one(folder: Path) -> None:
+    with claiming_process(folder, KEY) as process:
+        os.kill(process, signal.SIGKILL)
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    assert list((folder / ".members").iterdir())
+    with store_at(folder) as store:
+        assert store.put(KEY, RESULTS) is RESULTS  # it is alone
+    assert not folder.exists()
+
+
 def test_a_claim_is_one_stores_until_it_is_released(folder: Path) -> None:
     with store_at(folder) as one, store_at(folder) as other:
+        assert other.get(KEY, 1) is None
         assert one.claim(KEY)
         assert not other.claim(KEY)
         other.release(KEY)
@@ -100,7 +127,8 @@ def test_the_claim_of_a_killed_process_is_free(folder: Path) -> None:
 
 def test_results_have_a_bound_and_the_oldest_go_first(folder: Path) -> None:
     array = np.zeros(1024, np.float32)
-    with store_at(folder, 40 * array.nbytes) as store:
+    with store_at(folder, 40 * array.nbytes) as store, store_at(folder) as other:
+        other.get(KEY, 1)
         for index in range(200):
             store.put(index.to_bytes(16, "big"), (array,))
             os.utime(folder / index.to_bytes(16, "big").hex(), (index, index))
@@ -134,9 +162,12 @@ def test_pools_of_several_processes_divide_the_work(folder: Path, monkeypatch: p
     monkeypatch.setattr(pool_module, "_LEAST_PATIENCE_NS", TIMEOUT_S * 1_000_000_000)
     items = [bytes([index, 1]) for index in range(60)]
     one, other = Doubling(), Doubling()
+    stores = SharedStore(folder), SharedStore(folder)
+    for store in stores:
+        assert store.get(KEY, 1) is None  # from now on it is used
     with (
-        StagePool(1, store=SharedStore(folder)) as first,
-        StagePool(2, store=SharedStore(folder)) as second,
+        StagePool(1, store=stores[0]) as first,
+        StagePool(2, store=stores[1]) as second,
         Pipeline(one.stage, items, pool=first, share=True, ahead=4) as results,
         Pipeline(other.stage, items, pool=second, share=True, ahead=4) as same,
     ):

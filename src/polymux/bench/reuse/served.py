@@ -11,7 +11,7 @@ from polymux.bench.policies.generator import Plan
 from polymux.bench.policies.live import HttpFrontEnd, send
 from polymux.bench.report import Progress
 from polymux.bench.reuse.jobs import STAGE
-from polymux.bench.reuse.pictures import make_pictures
+from polymux.bench.reuse.pictures import LARGE, make_pictures
 from polymux.core.errors import PolymuxError
 
 __all__ = ["ServedCase"]
@@ -56,7 +56,7 @@ class ServedCase:
             gains.append(rate[True] / rate[False] - 1)
             rates.append(rate[True])
         return {
-            "case": "two light models over HTTP, one input",
+            "case": "two light models over HTTP, one input of 1.2 megapixels",
             "gain": median(gains),
             "items_per_s": median(rates),
             "baseline": "not shared",
@@ -64,7 +64,7 @@ class ServedCase:
 
     def _rate(self, count: int, share: bool, seed: int) -> float:
         words = [str(self._repository), "--socket", self._socket, *(["--share-input"] if share else [])]
-        pictures = make_pictures(max(1, count // len(MODELS)), 1000 + seed)
+        pictures = make_pictures(max(1, count // len(MODELS)), 1000 + seed, LARGE)
         requests = [_request(model, picture) for picture in pictures for model in MODELS]
         with HttpFrontEnd(words) as front:
             send(front, _plan(front.port, requests[: 4 * len(MODELS)]))  # warm
