@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -203,3 +204,20 @@ def test_closing_gives_up_what_waits_for_another_process(
         pool.submit(doubling.stage, raw("b")).result(TIMEOUT_S)
         pool.close()
         assert type(future.exception(TIMEOUT_S)).__name__ == "Closed"
+
+
+def test_a_folder_that_is_full_costs_only_the_sharing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with store_at(folder) as one, store_at(folder) as other:
+        assert other.get(KEY, 2) is None
+        monkeypatch.setattr(np, "save", full)
+        assert one.put(KEY, RESULTS) is RESULTS
+        assert one.put(KEY, RESULTS) is RESULTS
+        assert one.claim(KEY)
+        assert other.get(KEY, 2) is None
+    assert [record.message for record in caplog.records if "No space left" in record.message]
+    assert not folder.exists()
