@@ -68,6 +68,14 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
+def free_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A server on which nobody schedules yet."""
+    path = tmp_path_factory.mktemp("free") / "socket"
+    with server(path, "cpu,shares=nested"):
+        yield path
+
+
+@pytest.fixture(scope="module")
 def store(models: Path, socket: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Profiles as they could have been measured: nothing here depends on how exact they are."""
     path: Path = tmp_path_factory.mktemp("profiles") / "profiles.db"
@@ -207,10 +215,18 @@ def test_the_log_and_the_metrics_tell_of_the_models(front: FrontEnd) -> None:
 
 @pytest.mark.parametrize("policy", ["unscheduled", "temporal", "gslice", "dstack"])
 def test_every_policy_answers_everything_that_it_admits(
-    policy: str, models: Path, socket: Path, store: Path
+    policy: str, models: Path, free_socket: Path, store: Path
 ) -> None:
     with serving(
-        models, "--policy", policy, "--socket", str(socket), "--store", str(store), "--slo-ms", "picky=20000"
+        models,
+        "--policy",
+        policy,
+        "--socket",
+        str(free_socket),
+        "--store",
+        str(store),
+        "--slo-ms",
+        "picky=20000",
     ) as front:
         front.wait_until_loaded()
         with ThreadPoolExecutor(8) as pool:
@@ -250,12 +266,12 @@ def test_a_burst_of_one_model_leaves_the_others_their_answers(model: str, front:
 
 
 def test_a_wrong_parameter_in_the_configuration_is_the_reason_in_the_index(
-    socket: Path, tmp_path: Path
+    free_socket: Path, tmp_path: Path
 ) -> None:
     repository.add(tmp_path, "bad", repository.identity("FP32"), SLO.format("soon"))
     repository.add(tmp_path, "worse", repository.identity("FP32"), SLO.format("-5"))
     repository.add(tmp_path, "good", repository.identity("FP32"), SLO.format("250"))
-    with serving(tmp_path, "--policy", "unscheduled", "--socket", str(socket)) as front:
+    with serving(tmp_path, "--policy", "unscheduled", "--socket", str(free_socket)) as front:
         front.wait_until_loaded()
         index = front.index()
         assert "parameter 'slo_ms' in config.pbtxt is 'soon'" in index["bad"]["reason"]
@@ -290,10 +306,12 @@ def test_the_models_come_back_with_the_server(models: Path, tmp_path: Path) -> N
 
 
 def test_a_damaged_profile_store_is_the_reason_in_the_index(
-    models: Path, socket: Path, tmp_path: Path
+    models: Path, free_socket: Path, tmp_path: Path
 ) -> None:
     damaged = tmp_path / "profiles.db"
     damaged.write_bytes(b"no database" * 100)
-    with serving(models, "--policy", "dstack", "--socket", str(socket), "--store", str(damaged)) as front:
+    with serving(
+        models, "--policy", "dstack", "--socket", str(free_socket), "--store", str(damaged)
+    ) as front:
         front.wait_until_loaded()
         assert "profile store" in front.index()["products"]["reason"]

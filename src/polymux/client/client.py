@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -269,6 +269,21 @@ class Client(CoreClient):
         """
         self.kernel_spec(kernel)
         self.request("retire", {"name": kernel, "stream": stream})
+
+    def claim(self, devices: Iterable[str]) -> None:
+        """Schedule requests on these devices by oneself, as nobody else may until this client is closed.
+
+        Parameters
+        ----------
+        devices : iterable of str
+            As ``"cpu:0"``; they replace those of an earlier call.
+
+        Raises
+        ------
+        InvalidRequest
+            When another client has claimed one of them, with its name and process; nothing is claimed then.
+        """
+        self.request("claim", {"devices": ",".join(devices)})
 
     def status(self) -> dict[str, Any]:
         """Describe the server now: devices and their streams, applications, queues, accounts.

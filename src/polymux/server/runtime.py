@@ -31,6 +31,7 @@ from polymux.segment import NativeTable, call_native
 from polymux.server.accelerator import Accelerator
 from polymux.server.accounting import Accounts
 from polymux.server.admin_operations import admin_operations
+from polymux.server.claiming import claiming_operations
 from polymux.server.client_operations import client_operations, end_session
 from polymux.server.grants import Grants
 from polymux.server.jobs.devices import job_cores, job_devices
@@ -362,6 +363,7 @@ def _operations(parts: Parts, held: Callable[[Held], None]) -> dict[str, Operati
         **sharing_operations(parts),
         **preparing_operations(parts),
         **job_operations(parts, held),
+        **claiming_operations(parts),
         **admin_operations(parts),
     }
     allowed = frozenset((0, os.getuid(), *parts.options.allow_uids))

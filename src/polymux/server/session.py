@@ -148,6 +148,7 @@ class Session:
         self.foreign: dict[int, Foreign] = {}
         self.workers: dict[str, WorkerProcess] = {}
         self.leases: dict[int, Lease] = {}
+        self.claimed: frozenset[DeviceId] = frozenset()  # where it schedules requests, and nobody else does
         self._foreign_lock = threading.Lock()
         self._readers: set[subprocess.Popen[str]] = set()
         self._readers_lock = threading.Lock()

@@ -172,6 +172,7 @@ def _application(session: Session, usage: dict[int, Usage]) -> Json:
         "queues": len(session.queues),
         "kernels": len(session.kernels.own()),
         "grants": len(session.tokens),
+        "claimed": sorted(session.claimed),
         "worker_pids": [process.pid for process in list(session.workers.values()) if process.pid is not None],
     }
 

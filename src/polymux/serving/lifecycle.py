@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polymux.client import Client
-from polymux.core.errors import PolymuxError
+from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.serving.config_check import unused_settings
 from polymux.serving.errors import ModelLoadError
 from polymux.serving.loader import Loader
@@ -141,12 +141,15 @@ class Lifecycle:
 
     async def _connect_again(self) -> Client:
         pause = _LOOK_S
+        told = ""
         while True:
             await asyncio.sleep(pause)
             try:
                 return await asyncio.to_thread(self._reconnect)
             except (PolymuxError, OSError) as error:
-                _log.debug("the server is not back: %s", error)
+                refused = isinstance(error, InvalidRequest) and str(error) != told
+                _log.log(logging.WARNING if refused else logging.DEBUG, "not connected again: %s", error)
+                told = str(error)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 

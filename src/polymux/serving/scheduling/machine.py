@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from polymux.client import Client
 from polymux.core.ids import DeviceId, StreamId
 from polymux.core.serving.model import ServingDevice
 from polymux.profiles import device_key
 from polymux.serving.errors import ModelLoadError
 
-__all__ = ["Block", "Machine", "first_share", "read_machine"]
+__all__ = ["Block", "Machine", "claim", "claiming", "first_share", "read_machine"]
 
 Block = frozenset[int]
 """Units of a device that one stream uses."""
@@ -79,3 +80,33 @@ def read_machine(status: Mapping[str, Any], only: str | None = None) -> Machine:
 def first_share(device: ServingDevice) -> int:
     """Return the share with which a model starts that has no profile: the one nearest to 30 % of the device."""
     return min(device.shares, key=lambda share: (abs(share - _FIRST_PART * device.units), share))
+
+
+def claim(client: Client, only: str | None = None) -> None:
+    """Be the one who schedules requests on the devices that are to be used; where there are none, each model says so.
+
+    Raises
+    ------
+    InvalidRequest
+        When another one does.
+    """
+    try:
+        machine = read_machine(client.status(), only)
+    except ModelLoadError:
+        return
+    client.claim(device.id for device in machine.devices)
+
+
+def claiming(connect: Callable[[], Client], only: str | None = None) -> Callable[[], Client]:
+    """Return what connects as `connect` does, and claims the devices."""
+
+    def connected() -> Client:
+        client = connect()
+        try:
+            claim(client, only)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    return connected
