@@ -178,6 +178,17 @@ def test_a_job_alone_has_the_device_and_is_left_alone(policy: str) -> None:
     assert len(driver.log) == steps, "it wakes up although nobody waits"
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_whose_turn_is_long_is_not_asked_about_again_and_again(policy: str) -> None:
+    driver = _machine(policy)
+    for weight in (10_000, 1):
+        driver.want(driver.open(weight=weight))
+    _run(driver, 3 * SECOND)
+    steps = len(driver.log)
+    driver.pass_time(60 * SECOND)
+    assert len(driver.log) - steps < 700
+
+
 @pytest.mark.parametrize("weights", [(100, 100), (100, 300)])
 @pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "unmanaged"])
 def test_jobs_of_a_priority_get_device_time_by_weight(policy: str, weights: tuple[int, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import ClassVar, Self
 
 from polymux.core.decision import WakeAt
@@ -80,10 +81,12 @@ class TimeSlicing:
             return [] if first is None else [Grant(first.spec.id, name, "its turn")]
         if not waiting or holder.leaving is not None:
             return []
-        slices = (now - holder.since_ns) // self._slice_ns
-        if slices and self._queue.tag(waiting[0]) < self._queue.tag(holder):
+        ahead = self._queue.tag(waiting[0]) - self._queue.tag(holder)
+        end_ns = holder.since_ns + self._slice_ns
+        if ahead < 0 and now >= end_ns:
             return self._end_run(holder, device)
-        return [WakeAt(holder.since_ns + (slices + 1) * self._slice_ns, "the end of a slice")]
+        level_ns = now + 1 + ceil(max(ahead, 0.0) * holder.spec.weight / 100)
+        return [WakeAt(max(end_ns, level_ns), "the end of a slice")]
 
     def _end_run(self, holder: JobState, device: JobDeviceState) -> list[JobPolicyDecision]:
         if holder.leaving is not None:

@@ -113,6 +113,17 @@ def test_the_cheapest_way_that_is_in_time_is_chosen(slack_ns: int | None, level:
     assert decision.level is level
 
 
+@pytest.mark.parametrize(("boundary_ns", "level"), [(100_000, BOUNDARY), (400_000, STOP)])
+def test_that_a_job_has_to_answer_counts_when_there_is_no_time_to_lose(
+    boundary_ns: int, level: PreemptionLevel
+):
+    driver = machine(CPU)
+    train(driver, levels=(BOUNDARY, STOP), boundary_ns=boundary_ns)
+    driver.tasks_wait(CPU)
+    decision = next(one for one in driver.log[-1][2] if hasattr(one, "level"))
+    assert decision.level is level
+
+
 @pytest.mark.parametrize(
     ("option", "level"), [("step", STEP), ("boundary", BOUNDARY), ("idle", IDLE), ("stop", STOP)]
 )
