@@ -51,6 +51,7 @@ class ServingDriver:
         self.devices: dict[DeviceId, ServingDevice] = {}
         self.waiting: dict[RequestId, Request] = {}
         self.running: dict[BatchId, Dispatch] = {}
+        self.orphans: dict[BatchId, Dispatch] = {}  # run on, or are given up, on a device that was lost
         self.preparing: set[tuple[ModelName, DeviceId, int]] = set()
         self.wakes: set[int] = set()
         self.answered: set[RequestId] = set()
@@ -63,12 +64,22 @@ class ServingDriver:
         self.devices[device.id] = device
         self.send(ServingDeviceAdded(device))
 
-    def lose_device(self, device: DeviceId) -> None:
+    def lose_device(self, device: DeviceId, *, ends_now: bool = True) -> None:
+        """Lose a device; its batches fail at once, or whenever `end_orphan` says."""
         del self.devices[device]
         self.preparing = {wish for wish in self.preparing if wish[1] != device}
         self.send(ServingDeviceLost(device, "unplugged"))
         for batch in [batch for batch, dispatch in self.running.items() if dispatch.device == device]:
-            self.end(batch, failed=True)
+            if ends_now:
+                self.end(batch, failed=True)
+            else:
+                self.orphans[batch] = self.running.pop(batch)
+
+    def end_orphan(self, batch: BatchId) -> None:
+        """Tell at last that a batch has failed with its device."""
+        dispatch = self.orphans.pop(batch)
+        self.answered |= {request.id for request in dispatch.requests}
+        self.send(BatchEnded(batch, True))
 
     def add_model(self, model: ServedModel) -> None:
         self.models[model.name] = model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -14,6 +16,8 @@ from polymux.perfmodel.surface import TableSurface
 from polymux.policy.serving.registry import names
 from tests.contract.serving_driver import MS, ServingDriver
 
+EXAMPLES = int(os.environ.get("POLYMUX_EXAMPLES", "25"))
+"""Runs of each policy; many more find what is rare."""
 CORES = tuple(map(frozenset, ([0, 1], [0], [1])))
 DEVICES = {
     "gpu:0": ServingDevice(DeviceId("gpu:0"), 100, tuple(range(10, 101, 10)), "gpu"),
@@ -55,9 +59,15 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
                 self.driver.make_ready(model, DeviceId(name), DEVICES[name].shares[-1])
 
     @precondition(lambda self: self.driver.devices)
+    @rule(data=st.data(), ends_now=st.booleans())
+    def lose_device(self, data: st.DataObject, ends_now: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.driver.devices)))
+        self.driver.lose_device(name, ends_now=ends_now)
+
+    @precondition(lambda self: self.driver.orphans)
     @rule(data=st.data())
-    def lose_device(self, data: st.DataObject) -> None:
-        self.driver.lose_device(data.draw(st.sampled_from(sorted(self.driver.devices))))
+    def end_orphan(self, data: st.DataObject) -> None:
+        self.driver.end_orphan(data.draw(st.sampled_from(sorted(self.driver.orphans))))
 
     @rule(
         name=models,
@@ -140,6 +150,10 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
     def wait(self, after_ns: int) -> None:
         self.act(after_ns)
 
+    @rule(by_ns=st.sampled_from([1, MS, 500 * MS]))
+    def turn_the_clock_back(self, by_ns: int) -> None:
+        self.driver.now -= by_ns
+
     def teardown(self) -> None:
         self.driver.settle()
         self.driver.check_replay()
@@ -150,7 +164,7 @@ def test_a_driver_can_rely_on_every_policy_in_any_order_of_events(policy: str) -
     run_state_machine_as_test(
         lambda: AnyOrderOfEvents(policy),
         settings=settings(
-            max_examples=25,
+            max_examples=EXAMPLES,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -7,16 +7,15 @@ since one address has no more than 28,000 ports.
 
 from __future__ import annotations
 
-import asyncio
 import json
+import select
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import uvloop
 
 TIMEOUT_S = 120.0
 
@@ -30,49 +29,62 @@ class Outcome:
     slowest_s: float
 
 
-class _Client(asyncio.Protocol):
-    def __init__(self, request: bytes, done: asyncio.Future[int]) -> None:
-        self._request = request
-        self._done = done
-        self._received = b""
+@dataclass
+class _Client:
+    """One of them: its connection, and what it has received."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        transport.write(self._request)  # type: ignore[attr-defined]
+    connection: socket.socket
+    received: bytes = b""
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, end, body = self._received.partition(b"\r\n\r\n")
+    def take(self) -> int | str | None:
+        """Read what is there: the status of a whole answer, why there is none, or None: it is still to come."""
+        try:
+            data = self.connection.recv(65536)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            return f"{type(error).__name__}: {error.strerror}"
+        if not data:
+            return "ended without an answer"
+        self.received += data
+        head, end, body = self.received.partition(b"\r\n\r\n")
         if not end:
-            return
+            return None
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        if len(body) >= int(fields[b"content-length"]) and not self._done.done():
-            self._done.set_result(int(head.split()[1]))
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_exception(ConnectionError(f"ended without an answer: {exc}"))
+        return int(head.split()[1]) if len(body) >= int(fields[b"content-length"]) else None
 
 
-async def _one(host: str, port: int, source: str, request: bytes) -> int | str:
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            await loop.create_connection(lambda: _Client(request, done), host, port, local_addr=(source, 0))
-            return await done
-    except (OSError, TimeoutError) as error:
-        done.cancel()
-        return f"{type(error).__name__}: {error}"
-
-
-async def _all(host: str, port: int, source: str, count: int, request: bytes) -> Outcome:
+def _all(host: str, port: int, source: str, count: int, request: bytes) -> Outcome:
+    """Connect all clients and see each to its end, with as little work for each as can be."""
+    poll = select.epoll()
+    clients: dict[int, _Client] = {}
+    found: Counter[int | str] = Counter()
     started = time.monotonic()
-    found = await asyncio.gather(*(_one(host, port, source, request) for _ in range(count)))
-    slowest_s = time.monotonic() - started
-    statuses = Counter(status for status in found if isinstance(status, int))
-    return Outcome(dict(statuses), dict(Counter(text for text in found if isinstance(text, str))), slowest_s)
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.bind((source, 0))
+        connection.connect_ex((host, port))
+        clients[connection.fileno()] = _Client(connection)
+        poll.register(connection.fileno(), select.EPOLLOUT)
+    while clients and time.monotonic() - started < TIMEOUT_S:
+        for number, events in poll.poll(1.0):
+            client = clients[number]
+            outcome: int | str | None = None
+            if events & select.EPOLLOUT and not events & (select.EPOLLERR | select.EPOLLHUP):
+                client.connection.send(request)
+                poll.modify(number, select.EPOLLIN)
+            else:
+                outcome = client.take()
+            if outcome is not None:
+                found[outcome] += 1
+                poll.unregister(number)
+                client.connection.close()
+                del clients[number]
+    found["no answer in time"] += len(clients)
+    statuses = {status: n for status, n in found.items() if isinstance(status, int)}
+    failures = {text: n for text, n in found.items() if isinstance(text, str) and n}
+    return Outcome(statuses, failures, time.monotonic() - started)
 
 
 def burst(url: str, request: bytes, counts: Sequence[int]) -> Outcome:
@@ -104,8 +116,7 @@ def main() -> None:
     """Send them."""
     host, port, source, count = sys.argv[1:]
     request = sys.stdin.buffer.read()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        outcome = runner.run(_all(host, int(port), source, int(count), request))
+    outcome = _all(host, int(port), source, int(count), request)
     print(json.dumps(outcome.__dict__))
 
 

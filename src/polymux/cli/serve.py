@@ -73,6 +73,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=defaults.header_nbytes,
         help="greatest request header in bytes; larger ones are answered 431 (default: %(default)s)",
     )
+    parser.add_argument(
+        "--max-connections",
+        metavar="N",
+        type=_positive,
+        default=defaults.connections,
+        help="connections at a time; further ones get 503 (default: %(default)s, or what ulimit -n allows)",
+    )
     _add_scheduling(parser)
     _add_stages(parser)
     parser.add_argument("--verbose", action="store_true", help="also log what is only useful to find faults")
@@ -132,7 +139,11 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(message)s",
     )
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line for each broken client
-    limits = Limits(body_nbytes=args.max_body_nbytes, header_nbytes=args.max_header_nbytes)
+    limits = Limits(
+        body_nbytes=args.max_body_nbytes,
+        header_nbytes=args.max_header_nbytes,
+        connections=args.max_connections,
+    )
     scheduling = None
     if args.policy is not None:
         registry.load(args.policy)  # a wrong name ends it here

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvloop
@@ -18,12 +19,14 @@ from polymux.inputs import SharedStore, StagePool
 from polymux.metrics.exposition import Metrics
 from polymux.serving.cutting import Cutter, PartitionChoice
 from polymux.serving.http_app import HttpApp
-from polymux.serving.http_server import bind, serve_http
+from polymux.serving.http_door import Door
+from polymux.serving.http_server import BACKLOG, bind, serve_http
 from polymux.serving.lifecycle import Lifecycle
 from polymux.serving.limits import Limits
 from polymux.serving.loader import DirectLoader, Loader
 from polymux.serving.models import Models
 from polymux.serving.scheduling.loading import ScheduledLoader
+from polymux.serving.scheduling.machine import claim, claiming
 from polymux.serving.scheduling.settings import SchedulingOptions
 from polymux.serving.scheduling.statistics import Statistics
 from polymux.serving.stages.loader import StagedLoader
@@ -33,6 +36,9 @@ from polymux.serving.stages.settings import StageOptions
 __all__ = ["ServeOptions", "serve"]
 
 _log = logging.getLogger(__name__)
+
+_OTHER_DESCRIPTORS = 2048
+"""Kept for what is no connection, and for connections that are only told that there are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,8 @@ def serve(
     NotADirectoryError
         When the repository is no directory.
     InvalidRequest
-        When options name a model that is not in it.
+        When options name a model that is not in it, or another front end schedules on a device that this
+        one is to use.
     OSError
         When the address cannot be had.
     """
@@ -103,6 +110,7 @@ def serve(
     loader: Loader = DirectLoader(options.device, cutter)
     if options.scheduling is not None:
         loader = ScheduledLoader(options.scheduling, options.device, statistics, cutter)
+        reconnect = claiming(reconnect, options.device)
     pool = StagePool(options.stages.threads, store=SharedStore())
     loader = StagedLoader(loader, pool, options.stages, options.scheduling)
     lifecycle = Lifecycle(options.repository, models, client, reconnect, loader)
@@ -110,12 +118,14 @@ def serve(
         cutter.check_models(lifecycle.names())
         if options.scheduling is not None:
             options.scheduling.check_models(lifecycle.names())
-        stage_metrics = StageMetrics(pool)
-        collectors = (stage_metrics,) if options.scheduling is None else (statistics, stage_metrics)
+            claim(client, options.device)
+        door = Door(_possible(options.limits))
+        counted = (door, StageMetrics(pool))
+        collectors = counted if options.scheduling is None else (*counted, statistics)
         listener = bind(options.host, options.port)
         app = HttpApp(models, options.limits, Metrics(lifecycle.status, collectors=collectors))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(app, options.limits, listener, lifecycle, listening))
+            runner.run(_run(app, options.limits, listener, door, lifecycle, listening))
     finally:
         pool.close()
         lifecycle.close()
@@ -126,6 +136,7 @@ async def _run(
     app: HttpApp,
     limits: Limits,
     listener: socket.socket,
+    door: Door,
     lifecycle: Lifecycle,
     listening: Callable[[str, int], None],
 ) -> None:
@@ -134,9 +145,9 @@ async def _run(
     host, port = listener.getsockname()[:2]
     gc.collect()
     gc.freeze()  # what is there now stays: no request waits while the collector looks at all of it
-    listener.listen(2048)
+    listener.listen(BACKLOG)
     listening(host, port)
-    await serve_http(app, limits, listener)
+    await serve_http(app, limits, listener, door)
     loading.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await loading
@@ -145,3 +156,21 @@ async def _run(
 def _report(loading: asyncio.Task[None]) -> None:
     if not loading.cancelled() and (error := loading.exception()) is not None:
         _log.critical("the models are no longer looked after", exc_info=error)
+
+
+def _possible(limits: Limits) -> Limits:
+    """Have as many descriptors as the operating system allows, and no more connections than they suffice for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # then what there is has to do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    connections = min(limits.connections, max(soft // 2, soft - _OTHER_DESCRIPTORS))
+    if connections < limits.connections:
+        _log.warning(
+            "%d connections at most, not %d: the process may have %d descriptors (ulimit -n)",
+            connections, limits.connections, soft,
+        )  # fmt: skip
+    return replace(limits, connections=connections)

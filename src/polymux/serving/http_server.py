@@ -12,14 +12,17 @@ from contextlib import contextmanager
 import uvicorn
 
 from polymux.serving.http_app import HttpApp
+from polymux.serving.http_door import Door
 from polymux.serving.http_protocol import limited_protocol
 from polymux.serving.limits import Limits
 
-__all__ = ["bind", "serve_http"]
+__all__ = ["BACKLOG", "bind", "serve_http"]
 
 _log = logging.getLogger(__name__)
 
 _DRAIN_S = 30
+BACKLOG = 65_535
+"""Connections that the operating system may keep until they are accepted; it has a limit of its own."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -65,7 +68,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket) -> None:
+async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket, door: Door) -> None:
     """Serve until SIGINT or SIGTERM, then end the requests that run (for up to 30 s) and return.
 
     Parameters
@@ -76,10 +79,12 @@ async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket) -> N
         Bounds of a request.
     listener : socket.socket
         Bound; closed in the end.
+    door : Door
+        Refuses what is too much.
     """
     config = uvicorn.Config(
-        app,
-        http=limited_protocol(limits.header_nbytes),
+        door.around(app),
+        http=limited_protocol(limits, door),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -87,6 +92,7 @@ async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket) -> N
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=_DRAIN_S,
     )
     server = _Server(config)

@@ -21,9 +21,15 @@ class Limits:
         Deepest nesting of arrays and objects in a JSON body; beyond it the answer is 400.
     body_idle_s : float
         Longest pause, in seconds, between two pieces of a body; beyond it the answer is 408.
+    connections : int
+        Connections at a time; requests on further ones are answered 503 and the connection ends.
+    unseen_requests : int
+        Requests at a time that have come and that nobody has looked at; further ones are answered 503.
     """
 
     body_nbytes: int = 64 * 1024 * 1024
     header_nbytes: int = 32 * 1024
     json_depth: int = 100
     body_idle_s: float = 30.0
+    connections: int = 16_384
+    unseen_requests: int = 2048

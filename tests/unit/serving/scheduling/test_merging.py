@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polymux.core.dtype import DType
@@ -130,6 +130,7 @@ def test_a_model_whose_output_is_not_the_batch_is_run_one_by_one() -> None:
     assert lane.tasks == [[(2, 3)], [(1, 3)], [(1, 3)]]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.booleans()), min_size=1, max_size=8))
 def test_whatever_comes_each_request_gets_its_own(shapes: list[tuple[int, int, bool]]) -> None:
     def function(a: Array) -> Sequence[Array]:
