@@ -9,7 +9,7 @@ STRICT := build/strict
 CPP_FILES = $(shell find cpp include examples -name '*.[ch]' -o -name '*.[ch]pp')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build demo test lint format bench docs lock clean
+.PHONY: help venv torch build demo test lint format bench docs lock clean
 
 help:  ## List these commands
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -33,6 +33,16 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.locked
 	@touch $@
 
 venv: $(VENV)/.installed  ## Make .venv with everything needed to run, test and benchmark
+
+# What the extra `train` asks for, with the versions that were tested; pip finds the build for this machine.
+TORCH := $(shell sed -n 's|^train = \["\(.*\)"\]$$|\1|p' pyproject.toml)
+$(VENV)/.torch: requirements-torch.lock | venv
+	@echo "Installing PyTorch (about a minute)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --constraint requirements.lock \
+	  --constraint requirements-torch.lock "$(TORCH)"
+	@touch $@
+
+torch: $(VENV)/.torch  ## Install PyTorch, which polymux.training and its tests need
 
 build: venv  ## Rebuild the C++ core where it has changed
 	@flock build/.lock $(BIN)/cmake --build $(BUILD)

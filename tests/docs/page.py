@@ -5,6 +5,7 @@ The words after a block's language say what happens with it:
 - ``console run``: its ``$`` commands run in bash, in the page's own folder, empty but for a link ``examples`` to
   those of the project; when the block also shows output, the commands have to print it (``...`` stands for anything);
 - ``python run``: runs in the page's folder with the project's Python;
+- ``needs=PACKAGE`` after ``run``: the page is left out where the package is not installed;
 - ``c file=NAME``, ``python file=NAME``, ``toml file=NAME`` ...: is written there under that name.
 
 Blocks run in the order of the page, so that a page can write a file, use it and look at the result.
@@ -43,6 +44,11 @@ class Block:
     def file(self) -> str | None:
         """The name under which the block is to be written, if any."""
         return next((word[5:] for word in self.words if word.startswith("file=")), None)
+
+    @property
+    def needs(self) -> list[str]:
+        """Packages without which it cannot run."""
+        return [word[6:] for word in self.words if word.startswith("needs=")]
 
     @property
     def runs(self) -> bool:

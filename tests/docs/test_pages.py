@@ -31,8 +31,11 @@ def _anchors(page: Path) -> set[str]:
     "page", [page for page in PAGES if any(block.runs for block in blocks(page.read_text()))], ids=_name
 )
 def test_blocks_marked_for_running_run(page: Path, tmp_path: Path) -> None:
+    found = blocks(page.read_text())
+    for package in {package for block in found for package in block.needs}:
+        pytest.importorskip(package, reason=f"the page needs {package}, which is not installed")
     try:
-        for block in blocks(page.read_text()):
+        for block in found:
             run(block, tmp_path)
     finally:
         stop_server(tmp_path)
