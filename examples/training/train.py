@@ -9,7 +9,6 @@ Needs PyTorch and scikit-learn (pip install 'polymux[train,examples]'):
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import math
 import sys
@@ -153,18 +152,19 @@ class Clock:
 
     def step(self) -> bool:
         self.steps += 1
+        if self.steps == 1:
+            print(f"step 1: {time.perf_counter() - self.began:.2f} s after the start", flush=True)
         self.over = self.seconds is not None and time.perf_counter() - self.began >= self.seconds
         return self.over
 
     def tell(self, epoch: int, loss: float, network: Network, test: Digits, where: str) -> None:
         speed = self.steps / (time.perf_counter() - self.began)
         right = accuracy(network, *tensors(test).tensors)
-        with contextlib.suppress(BrokenPipeError):
-            print(
-                f"epoch {epoch + 1}: loss {loss:.4f}, {right:.1%} of {len(test)} digits read,"
-                f" {speed:.1f} steps/s{where}",
-                flush=True,
-            )
+        print(
+            f"epoch {epoch + 1}: loss {loss:.4f}, {right:.1%} of {len(test)} digits read,"
+            f" {speed:.1f} steps/s{where}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -95,13 +96,25 @@ def run(block: Block, folder: Path) -> None:
         command = ["bash", "-euo", "pipefail", "-c", "\n".join(block.commands())]
     else:
         command = [sys.executable, "-c", block.body]
-    ran = subprocess.run(
-        command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, text=True, timeout=_COMMAND_TIMEOUT_S,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, f"line {block.line}: exit status {ran.returncode}\n{ran.stdout}"
+    status, shown = _output_of(command, folder)
+    assert status == 0, f"line {block.line}: exit status {status}\n{shown}"
     if block.language == "console" and block.output().strip():
-        assert matches(block.output(), ran.stdout), f"line {block.line} shows other output:\n{ran.stdout}"
+        assert matches(block.output(), shown), f"line {block.line} shows other output:\n{shown}"
+
+
+def _output_of(command: list[str], folder: Path) -> tuple[int | str, str]:
+    """Run a command; what it has started in the background ends with it when it takes too long."""
+    with subprocess.Popen(
+        command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            shown, _ = process.communicate(timeout=_COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            shown, _ = process.communicate()
+            return f"none after {_COMMAND_TIMEOUT_S} s", shown
+    return process.returncode, shown
 
 
 def stop_server(folder: Path) -> None:

@@ -11,8 +11,8 @@ from polymux.segment import default_socket_path
 from polymux.training.options import JobOptions
 
 _KIND = "cpu:"
-_SEGMENT_NBYTES = 1 << 20
-"""A job has no buffers in its segment, only its gate."""
+_SEGMENT_NBYTES = 32 << 20
+"""A job has no buffers in its segment, only its gate: about the least that a segment may have."""
 
 
 class JoinedLease:
