@@ -144,7 +144,7 @@ def _measure(nbytes: int, devices: _Devices, rounds: int, scale: float, progress
             _check("low", low.close(), expected_low)
             _check("high", high.close(), expected_high)
         with BenchServer(devices.first) as server, BenchServer(devices.second) as other:
-            stranger = _Application(other.socket, "low", nbytes, 1, low_steps * LOW_QUEUES, 0)
+            stranger = _Application(other.socket, "low", nbytes, LOW_QUEUES, low_steps, 0)
             apart = _Application(server.socket, "high", nbytes, 1, high_steps, 10)
             _together(stranger, apart, HEAD_START_S * scale)
             stranger.close()
