@@ -63,7 +63,7 @@ def run(effort: Effort, progress: Progress) -> Report:
     """Measure all cases."""
     quick = effort.rounds <= 2
     count, rounds = (6, 2) if quick else (40, max(5, effort.rounds))
-    served_count, cases = (24, CASES[:1] + CASES[4:5]) if quick else (240, CASES)
+    served_count, cases = (24, CASES[:1] + CASES[4:5]) if quick else (160, CASES)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="polymux-bench-") as text:
         folder = Path(text)

@@ -47,12 +47,12 @@ class ServedCase:
         gains: list[float] = []
         rates: list[float] = []
         for index in range(rounds):
+            pictures = make_pictures(max(1, count // len(MODELS)), 1000 + index, LARGE)
             rate: dict[bool, float] = {}
-            for share in (False, True):
-                progress(
-                    f"served over HTTP, {'shared' if share else 'not shared'}: round {index + 1} of {rounds}"
-                )
-                rate[share] = self._rate(count, share, seed=index)
+            for share in (False, True) if index % 2 == 0 else (True, False):
+                what = "shared" if share else "not shared"
+                progress(f"served over HTTP, {what}: round {index + 1} of {rounds}")
+                rate[share] = self._rate(pictures, share)
             gains.append(rate[True] / rate[False] - 1)
             rates.append(rate[True])
         return {
@@ -62,9 +62,8 @@ class ServedCase:
             "baseline": "not shared",
         }
 
-    def _rate(self, count: int, share: bool, seed: int) -> float:
+    def _rate(self, pictures: list[bytes], share: bool) -> float:
         words = [str(self._repository), "--socket", self._socket, *(["--share-input"] if share else [])]
-        pictures = make_pictures(max(1, count // len(MODELS)), 1000 + seed, LARGE)
         requests = [_request(model, picture) for picture in pictures for model in MODELS]
         with HttpFrontEnd(words) as front:
             send(front, _plan(front.port, requests[: 4 * len(MODELS)]))  # warm
