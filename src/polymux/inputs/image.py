@@ -110,8 +110,10 @@ class _Image:
         except self._pillow.DecompressionBombError as error:
             raise InvalidRequest(f"the image has too many pixels: {error}") from error
         except Exception as error:  # each decoder raises errors of its own
+            unknown = isinstance(error, self._pillow.UnidentifiedImageError)
+            problem = "unknown format" if unknown else str(error)
             raise InvalidRequest(
-                f"the {data.nbytes} bytes are no image that can be decoded ({error}); send a whole file of the format"
+                f"the {data.nbytes} bytes are no image that can be decoded ({problem}); send a whole file of the format"
                 f" {', '.join(FORMATS)}"
             ) from error
 

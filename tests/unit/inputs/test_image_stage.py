@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from io import BytesIO
 from typing import Any
 
@@ -195,3 +196,15 @@ def test_stages_of_the_same_settings_have_the_same_identity_whatever_the_input_i
     d = make_stage("image,fit=pad,std=2", [BufferParam("a", (DType.F32,), (3, 8, 9))])
     assert a.identity == b.identity
     assert len({a.identity, c.identity, d.identity}) == 3
+
+
+@pytest.mark.parametrize(
+    ("package", "stage"), [("PIL", "image"), ("tokenizers", "tokenise,file=tokenizer.json")]
+)
+def test_a_package_that_is_missing_is_named_with_what_brings_it(
+    package: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    targets = [*params((3, 8, 8)), BufferParam("input_ids", (DType.I64,), (1, 8))]
+    with pytest.raises(InvalidRequest, match=r"needs the package .*pip install 'polymux\[inputs\]'"):
+        make_stage(stage, targets)
