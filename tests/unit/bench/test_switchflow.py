@@ -42,16 +42,16 @@ def test_requests_next_to_vgg16_are_answered_ten_times_sooner_and_training_keeps
     results = {
         result["policy"]: result for result in compare(beside_training("v100", "vgg16", "resnet50", 0.15, 6))
     }
-    assert list(results) == ["alone", "unmanaged", "time_slicing", "switchflow"]
+    assert list(results) == ["alone", "unmanaged", "processes", "time_slicing", "switchflow"]
     assert results["switchflow"]["met"] is True
     assert results["switchflow"]["below"] > 10
-    assert results["alone"]["p99_ms"] < results["switchflow"]["p99_ms"] < 20
+    assert results["alone"]["p99_ms"] < results["switchflow"]["p99_ms"] < results["processes"]["p99_ms"] < 25
     assert 0.8 < results["switchflow"]["train_fraction"] < 0.88
 
 
 def test_two_trainings_that_exceed_the_memory_both_go_on_only_where_somebody_keeps_them_apart():
-    unmanaged, slicing, switchflow = compare(equal_trainings(6))
-    assert unmanaged["failures"] == {"vgg16": "out of memory"}
+    unmanaged, processes, slicing, switchflow = compare(equal_trainings(6))
+    assert unmanaged["failures"] == processes["failures"] == {"vgg16": "out of memory"}
     for result in (slicing, switchflow):
         assert result["failures"] == {}
         assert all(part > 0.4 for part in result["jobs"].values())

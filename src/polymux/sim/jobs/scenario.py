@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
@@ -116,6 +117,9 @@ class JobsScenario:
         Kernels that a job may have in flight where it gives way at kernels.
     events : tuple of (int, JobDeviceAdded or JobDeviceLost)
         What else happens at which time in ns.
+    sharing : {"stream", "slices"}
+        How those share a device that nobody keeps apart: as threads of one process, whose kernels go into one stream in
+        the order of their launches, or as processes to which the driver gives equal slices of time.
     """
 
     devices: tuple[JobDevice, ...]
@@ -127,7 +131,8 @@ class JobsScenario:
     resume_ns: int = 50 * _US
     start_ns: int = 20 * _US
     launches_ahead: int = 1
-    events: tuple[tuple[int, JobDeviceAdded | JobDeviceLost], ...] = field(default_factory=tuple)
+    events: tuple[tuple[int, JobDeviceAdded | JobDeviceLost], ...] = ()
+    sharing: Literal["stream", "slices"] = "stream"
 
     def __post_init__(self) -> None:
         if not self.devices:

@@ -34,6 +34,7 @@ from polymux.sim.jobs.outcome import JobsOutcome
 from polymux.sim.jobs.program import Program
 from polymux.sim.jobs.requests import Task, TaskQueue
 from polymux.sim.jobs.scenario import JobsScenario, RequestLoad
+from polymux.sim.jobs.slices import Sharer, Slices
 from polymux.sim.jobs.stream import Launcher, Stream
 from polymux.sim.jobs.tally import Tally
 from polymux.sim.jobs.work import Work
@@ -70,8 +71,8 @@ def simulate_jobs(policy: JobPolicy, scenario: JobsScenario, record: Record | No
     Notes
     -----
     Under a policy that keeps holders apart, a job or the tasks have the device to themselves, and their kernels follow
-    each other as the host launches them. Under one that does not, the kernels of all go into one stream in the order of
-    their launches, every request by a thread of its own; a job that comes to a device whose memory does not suffice for
+    each other as the host launches them. Under one that does not, `JobsScenario.sharing` says how they
+    share the device, every request by itself; a job that comes to a device whose memory does not suffice for
     all fails, as it would. A job stopped by the operating system computes nothing until it goes on.
     """
     return _Simulation(policy, scenario, record).run()
@@ -88,6 +89,7 @@ class _Simulation:
         self._works = {load.spec.id: Work(load, scenario.launches_ahead) for load in scenario.jobs}
         self._queues = {device.id: TaskQueue() for device in scenario.devices}
         self._streams = {device.id: Stream() for device in scenario.devices}
+        self._slices = {device.id: Slices() for device in scenario.devices}
         self._agenda: list[tuple[int, int, int, Any]] = []
         self._order = 0
         self._now = 0
@@ -109,6 +111,8 @@ class _Simulation:
             self._now, _, _, act = heapq.heappop(self._agenda)
             act()
         self._now = scenario.duration_ns
+        for slices in self._slices.values():
+            slices.advance(self._now)
         return self._tally.finish(self._works, self._engine.view, self._now)
 
     def _at(self, at_ns: int, kind: int, act: Callable[[], None]) -> None:
@@ -116,6 +120,8 @@ class _Simulation:
         heapq.heappush(self._agenda, (at_ns, kind, self._order, act))
 
     def _begin_to_count(self) -> None:
+        for slices in self._slices.values():
+            slices.advance(self._now)
         self._tally.begin(self._works, self._engine.view, self._now)
 
     def _draw_requests(self) -> None:
@@ -147,6 +153,9 @@ class _Simulation:
         if work.over or job not in self._engine.view.jobs:
             return
         work.end(self._now, failure)
+        if self._scenario.sharing == "slices":
+            for device in self._slices:
+                self._await_end(device)
         self._handle(JobClosed(job))
 
     def _grant(self, decision: Grant) -> None:
@@ -166,8 +175,14 @@ class _Simulation:
         if self._tally.in_memory(device.id, self._engine.view) > self._capacity(device.id):
             self._at(self._now, _END, partial(self._close, decision.job, "out of memory"))
             return
-        work.launcher = Launcher(work.load.program.scaled(spec.speed(device)), self._streams[device.id])
-        self._at(at, _LAUNCH, partial(self._launch, work))
+        program = work.load.program.scaled(spec.speed(device))
+        if self._scenario.sharing == "slices":
+            work.launcher = sharer = Sharer(program)
+            work.begin_run = partial(self._share, device.id, sharer, partial(self._end_run, work))
+        else:
+            work.launcher = launcher = Launcher(program, self._streams[device.id])
+            work.begin_run = partial(self._launch, launcher, partial(self._end_run, work))
+        self._at(at, _LAUNCH, work.begin_run)
 
     def _capacity(self, device: DeviceId) -> float:
         return self._devices[device].memory_nbytes or float("inf")
@@ -200,26 +215,47 @@ class _Simulation:
             self._handle(JobReported(job, program.run_ns, program.longest_boundary_ns))
         self._handle(event)
 
-    def _launch(self, work: Work) -> None:
-        launcher = work.launcher
-        if launcher is None or launcher.stopped:
-            return
-        at, ended = launcher.launch(self._now)
-        if not ended:
-            self._at(at, _LAUNCH, partial(self._launch, work))
-            return
-        self._at(at, _END, partial(self._end_run, work))
-
     def _end_run(self, work: Work) -> None:
         launcher = work.launcher
-        if launcher is None or launcher.stopped:
+        if launcher is None or launcher.stopped or work.begin_run is None:
             return
         launcher.begin_again()
         if work.load.runs is not None and launcher.runs >= work.load.runs:
             work.done_ns = self._now
             self._close(work.load.spec.id, None)
             return
-        self._launch(work)
+        work.begin_run()
+
+    # ---- together on a device ----
+
+    def _launch(self, launcher: Launcher, ended: Callable[[], None]) -> None:
+        """Launch the next kernel of a run into the stream of its device."""
+        if launcher.stopped:
+            return
+        at, is_last = launcher.launch(self._now)
+        if is_last:
+            self._at(at, _END, ended)
+        else:
+            self._at(at, _LAUNCH, partial(self._launch, launcher, ended))
+
+    def _share(self, device: DeviceId, sharer: Sharer, ended: Callable[[], None]) -> None:
+        """Begin a run beside those of other processes."""
+        if not sharer.stopped:
+            self._slices[device].add(sharer, ended, self._now)
+            self._await_end(device)
+
+    def _await_end(self, device: DeviceId) -> None:
+        slices = self._slices[device]
+        at = slices.next_end_ns(self._now)
+        if at is not None:
+            self._at(at, _END, partial(self._end_shared, device, slices.token))
+
+    def _end_shared(self, device: DeviceId, token: int) -> None:
+        slices = self._slices[device]
+        if slices.token == token:
+            for ended in slices.take_ended(self._now):
+                ended()
+            self._await_end(device)
 
     # ---- tasks ----
 
@@ -278,18 +314,17 @@ class _Simulation:
         queue = self._queues[device]
         while queue.waiting:
             task = queue.take()
+            answer = partial(self._answer, task)
+            if self._scenario.sharing == "slices":
+                if task.is_span:
+                    answer()
+                self._share(device, Sharer(task.program), answer)
+                continue
             launcher = Launcher(task.program, self._streams[device])
             if task.is_span:  # it begins when all that was launched before has ended
-                self._at(max(self._now, launcher.stream.free_ns), _END, partial(self._answer, task))
-            self._launch_task(task, launcher)
+                self._at(max(self._now, launcher.stream.free_ns), _END, answer)
+            self._launch(launcher, answer)
         queue.running = None
-
-    def _launch_task(self, task: Task, launcher: Launcher) -> None:
-        at, ended = launcher.launch(self._now)
-        if not ended:
-            self._at(at, _LAUNCH, partial(self._launch_task, task, launcher))
-        elif not task.is_span:
-            self._at(at, _END, partial(self._answer, task))
 
     def _answer(self, task: Task) -> None:
         self._tally.answer(task, self._now)

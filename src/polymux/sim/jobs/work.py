@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from polymux.core.ids import DeviceId
 from polymux.core.jobs.decision import Grant
 from polymux.core.jobs.model import JobDevice
 from polymux.sim.jobs.scenario import JobLoad
+from polymux.sim.jobs.slices import Sharer
 from polymux.sim.jobs.stream import Launcher
 from polymux.sim.jobs.training import Training
 
@@ -27,7 +28,8 @@ class Work:
     def __init__(self, load: JobLoad, launches_ahead: int) -> None:
         self.load = load
         self.training = Training(load.program, launches_ahead)
-        self.launcher: Launcher | None = None
+        self.launcher: Launcher | Sharer | None = None
+        self.begin_run: Callable[[], None] | None = None
         self.token = 0
         self.over = False
         self.end_ns: int | None = None

@@ -95,6 +95,17 @@ def test_switchflow_answers_after_one_part_time_slicing_after_a_step_and_unmanag
     assert p99["time_slicing"] > 90
 
 
+def test_processes_that_the_driver_keeps_apart_take_twice_as_long_and_end_their_runs():
+    what = replace(scenario(train(runs=30), rate=20), sharing="slices")
+    outcome = run("unmanaged", what)
+    assert outcome.jobs[JobId("train")].done_ns == pytest.approx(3.35 * SECOND, rel=0.05)
+    beside = run("unmanaged", replace(what, jobs=(train(),)))
+    latency = beside.requests["model"].percentile_ns(50)
+    assert latency is not None
+    assert 9.9 * MS < latency < 11 * MS
+    assert beside.jobs[JobId("train")].fraction == pytest.approx(0.9, abs=0.02)
+
+
 def test_training_keeps_what_requests_leave_but_for_a_hundredth():
     outcome = run("switchflow", scenario(train(), rate=40))
     served = len(outcome.requests["model"].latencies_ns) * REQUEST.run_ns

@@ -10,6 +10,7 @@ from polymux.core.errors import InvalidRequest
 from polymux.core.jobs.event import YieldReason
 from polymux.core.jobs.model import PreemptionLevel
 from polymux.sim.jobs import Program
+from polymux.sim.jobs.slices import Sharer, Slices
 from polymux.sim.jobs.stream import Launcher, Stream
 from polymux.sim.jobs.training import Training
 
@@ -107,3 +108,29 @@ def test_a_launcher_that_waits_for_the_device_goes_on_after_everything_before_it
     stream = Stream(1000)
     launcher = Launcher(Program((100, 100), launch_ns=10, syncs=(1,)), stream)
     assert launcher.launch(0) == (1110, False)
+
+
+def test_processes_get_equal_parts_of_a_device_that_nobody_manages():
+    slices, ended = Slices(), []
+    long, short = Sharer(Program((1000,))), Sharer(Program((100,)))
+    slices.add(long, lambda: ended.append("long"), 0)
+    assert slices.next_end_ns(0) == 1000
+    slices.add(short, lambda: ended.append("short"), 500)
+    assert slices.next_end_ns(500) == 700
+    for call in slices.take_ended(700):
+        call()
+    assert ended == ["short"]
+    assert slices.next_end_ns(700) == 1100
+    assert long.done() == pytest.approx(0.6)
+
+
+def test_a_process_that_is_stopped_leaves_its_part_to_the_others():
+    slices = Slices()
+    first, second = Sharer(Program((1000,))), Sharer(Program((1000,)))
+    slices.add(first, list, 0)
+    slices.add(second, list, 0)
+    slices.advance(1000)
+    first.stopped = True
+    assert slices.next_end_ns(1000) == 1500
+    second.stopped = True
+    assert slices.next_end_ns(1200) is None
