@@ -75,8 +75,9 @@ class Client : public std::enable_shared_from_this<Client> {
   JobGate* gate(uint32_t index) const;
   // Sleeps while the gate's word has this value; false when the time is over. Can return early.
   bool gate_wait(uint32_t index, uint32_t word, int64_t timeout_ns) const;
-  // Sleeps until the server is gone, which every gate of the session says then; false when the time is over.
-  bool wait_until_gone(int64_t timeout_ns);
+  // Has every gate of the session say that the server is gone.
+  void shut_gates();
+  int fileno() const { return socket_; }
 
   // Brings home every idle buffer that has a live view and is away. False when the time is over.
   bool bring_views_home(int64_t timeout_ns);

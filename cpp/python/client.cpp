@@ -116,12 +116,10 @@ void bind_py_client(nb::module_& m) {
           },
           "index"_a, "word"_a, "timeout_ns"_a, "Sleep while a gate's word has this value; False when the time is over.")
       .def(
-          "wait_until_gone",
-          [](const PyClient& self, int64_t timeout_ns) {
-            nb::gil_scoped_release release;
-            return self.client->wait_until_gone(timeout_ns);
-          },
-          "timeout_ns"_a, "Sleep until the server is gone, which all gates say then; False when the time is over.")
+          "fileno", [](const PyClient& self) { return self.client->fileno(); }, "The connection, to wait for its end.")
+      .def(
+          "shut_gates", [](PyClient& self) { self.client->shut_gates(); },
+          "Have all gates say that the server is gone.")
       .def("completion_value", [](const PyClient& self) { return self.client->completion_value(); })
       .def(
           "completion_wait",

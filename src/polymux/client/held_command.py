@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from polymux.client.client import Client
-from polymux.client.lease import OUTER, Lease
+from polymux.client.lease import OUTER, Lease, wait_until_gone
 from polymux.core.errors import InvalidRequest, LeaseLost, PolymuxError, ServerGone
 
 NOT_FOUND, NOT_STARTED = 127, 126
@@ -29,7 +29,7 @@ FORWARDED = (
 _JOB_CONTROL = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _TOLD_AFTER_S = 1.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 10.0
-_SECOND_NS = 1_000_000_000
+_SECOND_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 Connect = Callable[[], Client]
@@ -167,7 +167,7 @@ class HeldCommand:
     def _keep(self, client: Client, pid: int) -> None:
         """Watch the server, and open another lease when it has come back; in a thread."""
         while not self._ended.is_set():
-            if not client.wait_until_gone(_SECOND_NS):
+            if not wait_until_gone(client, _SECOND_S):
                 continue
             if self._ended.is_set() or client.closed:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 import time
 import weakref
@@ -289,9 +290,24 @@ def _watch(client: Client) -> None:
         ).start()
 
 
+def wait_until_gone(client: Client, timeout_s: float) -> bool:
+    """Sleep until the server is gone or the client closed, which its gates say then; False when the time is over.
+
+    Notes
+    -----
+    In Python, since a thread that the interpreter's end meets in C++ takes the process with it.
+    """
+    poller = select.poll()
+    poller.register(client.fileno(), select.POLLRDHUP)
+    if not poller.poll(timeout_s * 1000):
+        return False
+    client.shut_gates()
+    return True
+
+
 def _watch_server(reference: weakref.ref[Client]) -> None:
     while True:
         client = reference()
-        if client is None or client.wait_until_gone(_LOOK_AGAIN_NS):
+        if client is None or wait_until_gone(client, _LOOK_AGAIN_NS / 1e9):
             return
         del client
