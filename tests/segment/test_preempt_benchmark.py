@@ -20,11 +20,11 @@ MODEL = "turn_text"
 SMALL = Size((MODEL,), (0.15,), 5, (0.2, 0.3), (1, 1))
 
 
-def test_inference_alone_is_measured_with_every_way_of_waiting(tmp_path: Path) -> None:
+def test_inference_alone_is_measured_with_every_way_of_waiting_and_through_a_server(tmp_path: Path) -> None:
     make_gate(tmp_path)
     with opened(MODEL, tmp_path, (0,), {}) as bench:
         assert bench.service_ns() > 0
-        for threads in ("defaults", "spinning", "sleeping", "running"):
+        for threads in ("defaults", "spinning", "sleeping", "running", "server"):
             way = Configuration("alone", threads, None)
             figures, others = bench.measure(way, [0, 1000, 2_000_000], 0.01)
             assert figures.p50_ms is not None
@@ -38,9 +38,9 @@ def test_a_process_that_fails_is_reported_with_its_words(tmp_path: Path) -> None
     arguments = {"model": MODEL, "path": str(tmp_path / "none.onnx"), "cores": 1, "gate": str(tmp_path)}
     with (
         pytest.raises(PolymuxError, match=r"inference process has ended: (?s:.*)none\.onnx"),
-        Worker("inference", "polymux.bench.preempt.inference", arguments),
+        Worker("inference", "polymux.bench.preempt.inference", arguments) as worker,
     ):
-        pass
+        worker.wait_until_ready()
 
 
 def test_a_process_that_does_not_answer_is_reported_and_ended() -> None:
@@ -48,6 +48,7 @@ def test_a_process_that_does_not_answer_is_reported_and_ended() -> None:
         pytest.raises(PolymuxError, match=r"sleeping process did not answer within 0\.01 s"),
         Worker("sleeping", "tests.segment.test_preempt_benchmark", {}) as worker,
     ):
+        worker.wait_until_ready()
         worker.ask(0.01, do="anything")
     assert not Path(f"/proc/{worker.pid}").exists()
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,10 @@ from polymux.bench.preempt.configurations import CONFIGURATIONS, TRAINERS, Confi
 from polymux.bench.preempt.figures import Figures, Round, medians, percentile_ms, steady, steps_per_s
 from polymux.bench.preempt.gate import make_gate
 from polymux.bench.preempt.machine import Machine
+from polymux.bench.preempt.served import server_on, wait_p99_ms
 from polymux.bench.preempt.worker import Worker
 from polymux.bench.report import Progress
+from polymux.profiling.private_server import PrivateServer
 from polymux.profiling.samples import write_sample
 
 DISTURBED = 0.05
@@ -93,7 +95,9 @@ class Bench:
     def __init__(self, inference: Worker, trainers: Mapping[str, Worker], cores: Sequence[int]) -> None:
         self._inference = inference
         self._trainers = trainers
+        self._cores = tuple(cores)
         self._machine = Machine(cores)
+        self._pids = [os.getpid(), inference.pid, *(worker.pid for worker in trainers.values())]
 
     def service_ns(self) -> int:
         """Measure the time of a request alone, with the best way of waiting."""
@@ -106,15 +110,30 @@ class Bench:
         self, configuration: Configuration, times_ns: Sequence[int], seconds: float
     ) -> tuple[Figures, float]:
         """Run a load, or nothing but training; also tells which part of the cores' time others took."""
+        if configuration.threads != "server":
+            return self._measure(configuration, times_ns, seconds, None)
+        with server_on(self._cores) as server:
+            figures, others = self._measure(configuration, times_ns, seconds, server)
+            return replace(figures, wait_p99_ms=wait_p99_ms(server)), others
+
+    def _measure(
+        self,
+        configuration: Configuration,
+        times_ns: Sequence[int],
+        seconds: float,
+        server: PrivateServer | None,
+    ) -> tuple[Figures, float]:
+        socket = server.socket if server is not None else None
+        pids = [*self._pids, *([server.pid] if server is not None else [])]
         trainer = self._trainers[configuration.trainer] if configuration.trainer else None
         if trainer is not None:
-            trainer.tell(do="train", boundary=configuration.boundary)
+            trainer.ask(TIMEOUT_S, do="train", boundary=configuration.boundary, socket=socket)
             time.sleep(SETTLE_S)
-        before = self._machine.usage(self._pids())
-        start_ns, latencies, waits = self._load(configuration, times_ns, seconds)
+        before = self._machine.usage(pids)
+        start_ns, latencies, waits = self._load(configuration, times_ns, seconds, socket)
         left_s = (start_ns - time.perf_counter_ns()) / 1e9 + seconds
         time.sleep(max(0.0, left_s))
-        after = self._machine.usage(self._pids())
+        after = self._machine.usage(pids)
         train_per_s = None
         if trainer is not None:
             ends = trainer.ask(TIMEOUT_S, do="stop")["ends_ns"]
@@ -125,7 +144,7 @@ class Bench:
         return figures, self._machine.others(before, after)
 
     def _load(
-        self, configuration: Configuration, times_ns: Sequence[int], seconds: float
+        self, configuration: Configuration, times_ns: Sequence[int], seconds: float, socket: str | None
     ) -> tuple[int, list[int], list[int]]:
         if configuration.threads is None:
             return time.perf_counter_ns(), [], []
@@ -134,12 +153,10 @@ class Bench:
             do="serve",
             threads=configuration.threads,
             times_ns=list(times_ns),
-            gate=bool(configuration.boundary),
+            gate=configuration.boundary in ("step", "subgraph"),
+            socket=socket,
         )
         return answer["start_ns"], answer["latencies_ns"], answer["waits_ns"]
-
-    def _pids(self) -> list[int]:
-        return [os.getpid(), self._inference.pid, *(worker.pid for worker in self._trainers.values())]
 
 
 @contextmanager
@@ -151,6 +168,7 @@ def opened(model: str, folder: Path, cores: Sequence[int], trainers: Mapping[str
         pinned_to(frozenset(cores)),
         Worker(f"inference ({model})", "polymux.bench.preempt.inference", arguments) as inference,
     ):
+        inference.wait_until_ready()
         yield Bench(inference, trainers, cores)
 
 
@@ -171,6 +189,8 @@ def opened_trainers(names: Sequence[str], folder: Path, cores: Sequence[int]) ->
                 f"training ({name})", "polymux.bench.preempt.trainer", arguments, kind.environment
             )
             workers[name] = stack.enter_context(worker)
+        for worker in workers.values():
+            worker.wait_until_ready()
         yield workers
 
 

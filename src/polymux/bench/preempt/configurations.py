@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Threads = Literal["defaults", "spinning", "sleeping", "running"]
+Threads = Literal["defaults", "spinning", "sleeping", "running", "server"]
 """How onnxruntime's threads wait for work: as the library does by itself, spinning, asleep, or spinning while a request
-is computed and asleep between requests. All but the first have one thread per core."""
+is computed and asleep between requests, with one thread per core; or it computes in a server of Polymux."""
 
-Boundary = Literal["", "step", "subgraph"]
-"""Where training looks whether it has to wait: nowhere, after each step, between the network's parts."""
+Boundary = Literal["", "step", "subgraph", "lease"]
+"""Where training looks whether it has to wait: nowhere, after each step, between the network's parts, or as
+`polymux.training` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,10 @@ TRAINERS = {
     "defaults": TrainerKind({}, threads=False),
     "sleeping": TrainerKind(_SLEEPING),
     "idle": TrainerKind(_SLEEPING, idle=True),
+    "leased": TrainerKind(_SLEEPING),
 }
-"""By name: with the library's defaults, whose threads spin; with threads that sleep while they wait; and those under
-SCHED_IDLE."""
+"""By name: with the library's defaults, whose threads spin; with threads that sleep while they wait; those under
+SCHED_IDLE, and those under a lease of the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +80,6 @@ CONFIGURATIONS = (
     Configuration("sched_idle_run_spin", "running", "idle"),
     Configuration("step", "running", "sleeping", "step"),
     Configuration("subgraph", "running", "sleeping", "subgraph"),
+    Configuration("polymux", "server", "leased", "lease"),
 )
 """In the order of the first round; each further round begins one later."""

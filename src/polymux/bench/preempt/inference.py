@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from polymux.bench.preempt.configurations import Threads
 from polymux.bench.preempt.gate import InferenceSide
+from polymux.bench.preempt.served import served
 from polymux.bench.preempt.worker import reply
 from polymux.onnxgraph.file import load_model
 from polymux.onnxgraph.inputs import item_inputs
@@ -85,20 +86,25 @@ class Model:
     """A model with its sessions, one for each way of waiting."""
 
     def __init__(self, name: str, path: Path, cores: int) -> None:
+        self._name = name
         self._path = path
         self._cores = cores
         self._sessions: dict[Threads, Infer] = {}
         sample = find_sample(name)
         model = load_model(path)
-        inputs = item_inputs(name, model, sample.shapes, sample.values)
+        self._inputs = item_inputs(name, model, sample.shapes, sample.values)
         rng = np.random.default_rng(0)
-        self.feed = {item.name: np.ascontiguousarray(item.values(1, rng)) for item in inputs}
+        self._feed = {item.name: np.ascontiguousarray(item.values(1, rng)) for item in self._inputs}
 
     def infer(self, threads: Threads) -> Infer:
         """Return what computes one request, loading a session the first time."""
         if threads not in self._sessions:
             self._sessions[threads] = self._load(threads)
         return self._sessions[threads]
+
+    def through(self, socket: str) -> AbstractContextManager[Infer]:
+        """Return what has one request computed by a server."""
+        return served(self._name, self._path, self._inputs, socket)
 
     def service_ns(self, threads: Threads) -> int:
         """Measure the median time of a request in a closed loop."""
@@ -126,14 +132,15 @@ class Model:
             stops = "1" if threads == "running" else "0"
             options.add_session_config_entry("session.force_spinning_stop", stops)
         session = onnxruntime.InferenceSession(str(self._path), options, providers=["CPUExecutionProvider"])
-        return lambda: session.run(None, self.feed)
+        return lambda: session.run(None, self._feed)
 
 
 def main(arguments: dict[str, Any]) -> None:
     """Carry out commands until there are no more.
 
     ``{"do": "measure", "threads": T}`` measures the time of a request;
-    ``{"do": "serve", "threads": T, "times_ns": [...], "gate": true}`` answers requests.
+    ``{"do": "serve", "threads": T, "times_ns": [...], "gate": true, "socket": null}`` answers requests, by way of the
+    server at a socket if there is one.
     """
     model = Model(arguments["model"], Path(arguments["path"]), arguments["cores"])
     with ExitStack() as stack:
@@ -146,6 +153,9 @@ def main(arguments: dict[str, Any]) -> None:
             command = json.loads(line)
             if command["do"] == "measure":
                 reply({"service_ns": model.service_ns(command["threads"])})
+            elif command["socket"]:
+                with model.through(command["socket"]) as infer:
+                    reply(asdict(serve(infer, command["times_ns"], None)))
             else:
                 infer = model.infer(command["threads"])
                 reply(asdict(serve(infer, command["times_ns"], gate if command["gate"] else None)))

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -86,15 +87,26 @@ class Training:
         self.optimizer.register_step_pre_hook(self._at_part)
         self._batches = _endless(load_digits()[0])
 
-    def run(self, boundary: Boundary, commands: queue.SimpleQueue[str]) -> list[int]:
-        """Train until there is a command; returns when each step ended, the first time being that of the start."""
+    def run(self, boundary: Boundary, socket: str | None, commands: queue.SimpleQueue[str]) -> list[int]:
+        """Train until there is a command, answering the last one when a first step is done.
+
+        Returns
+        -------
+        list of int
+            When each step ended, in ns of the monotonic clock.
+        """
         self._between_parts = boundary == "subgraph"
-        ends = [time.perf_counter_ns()]
-        while commands.empty():
+        waits = boundary in ("step", "subgraph")
+        ends = []
+        with self._leased(socket) if socket else nullcontext():
             self.step()
             ends.append(time.perf_counter_ns())
-            if boundary:
-                self._gate.boundary()
+            reply({})
+            while commands.empty():
+                self.step()
+                ends.append(time.perf_counter_ns())
+                if waits:
+                    self._gate.boundary()
         return ends
 
     def step(self) -> None:
@@ -105,6 +117,13 @@ class Training:
         scores = self.network(torch.from_numpy(images))
         torch.nn.functional.cross_entropy(scores, torch.from_numpy(labels)).backward()
         self.optimizer.step()
+
+    def _leased(self, socket: str) -> AbstractContextManager[object]:
+        training = importlib.import_module("polymux.training")  # it imports PyTorch
+        return cast(
+            AbstractContextManager[object],
+            training.job(self.network, self.optimizer, name="training", socket=socket),
+        )
 
     def _at_part(self, *_: Any) -> None:
         if self._between_parts:
@@ -119,7 +138,10 @@ def _endless(digits: Digits) -> Iterator[tuple[Any, Any]]:
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Carry out commands until there are no more: ``{"do": "train", "boundary": B}``, ended by ``{"do": "stop"}``."""
+    """Carry out commands until there are no more.
+
+    ``{"do": "train", "boundary": B, "socket": S}`` trains until ``{"do": "stop"}``.
+    """
     if arguments["idle"]:  # before PyTorch has any thread: they all inherit it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     commands: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -130,7 +152,7 @@ def main(arguments: dict[str, Any]) -> None:
     while line := commands.get():
         command = json.loads(line)
         if command["do"] == "train":
-            reply({"ends_ns": training.run(command["boundary"], commands)})
+            reply({"ends_ns": training.run(command["boundary"], command["socket"], commands)})
 
 
 def _read(commands: queue.SimpleQueue[str]) -> None:

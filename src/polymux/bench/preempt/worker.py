@@ -61,11 +61,6 @@ class Worker:
             env=self._environment,
         )
         self._left = b""
-        try:
-            self.answer(START_TIMEOUT_S)
-        except BaseException:
-            self._stop()
-            raise
         return self
 
     def __exit__(
@@ -77,6 +72,10 @@ class Worker:
     def pid(self) -> int:
         """Of the process."""
         return self._process.pid
+
+    def wait_until_ready(self) -> None:
+        """Wait until it takes commands; several processes start at the same time."""
+        self.answer(START_TIMEOUT_S)
 
     def tell(self, **command: Any) -> None:
         """Give a command."""
