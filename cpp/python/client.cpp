@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "core/blocking.hpp"
+#include "released.hpp"
 #include "task.hpp"
 
 namespace nb = nanobind;
@@ -18,7 +19,7 @@ namespace polymux {
 namespace {
 
 void* release_interpreter() { return PyGILState_Check() ? static_cast<void*>(PyEval_SaveThread()) : nullptr; }
-void take_interpreter(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+void take_interpreter(void* state) { take_lock_back(static_cast<PyThreadState*>(state)); }
 
 void define_kernel(PyClient& self, const std::string& name, uint32_t id, uint32_t n_inputs, uint32_t n_outputs,
                    bool variadic, std::vector<uint32_t> dtype_masks, const nb::list& scalars,
@@ -111,7 +112,7 @@ void bind_py_client(nb::module_& m) {
       .def(
           "gate_wait",
           [](const PyClient& self, uint32_t index, uint32_t word, int64_t timeout_ns) {
-            nb::gil_scoped_release release;
+            const ReleasedLock released;
             return self.client->gate_wait(index, word, timeout_ns);
           },
           "index"_a, "word"_a, "timeout_ns"_a, "Sleep while a gate's word has this value; False when the time is over.")
@@ -124,7 +125,7 @@ void bind_py_client(nb::module_& m) {
       .def(
           "completion_wait",
           [](PyClient& self, uint32_t value, int64_t timeout_ns) {
-            nb::gil_scoped_release release;
+            const ReleasedLock released;
             return self.client->completion_wait(value, timeout_ns);
           },
           "value"_a, "timeout_ns"_a);

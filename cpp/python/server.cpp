@@ -8,6 +8,7 @@
 
 #include "bindings.hpp"
 #include "core/worker.hpp"
+#include "released.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -63,7 +64,7 @@ nb::list refs_of(const TaskRecord& record) {
 nb::tuple next_tuple(Worker& worker, bool block, uint32_t most) {
   Worker::Next next;
   {
-    nb::gil_scoped_release release;
+    const ReleasedLock released;
     next = worker.next(block, most);
   }
   switch (next.kind) {
@@ -178,7 +179,7 @@ nb::tuple call_native(uint64_t address, const std::vector<AnyArray>& arrays, con
   char message[kErrorTextBytes];
   int rc = 0;
   {
-    nb::gil_scoped_release release;
+    const ReleasedLock released;
     rc = call_kernel(reinterpret_cast<polymux_kernel_fn>(address), buffers, static_cast<uint32_t>(arrays.size()),
                      packed, static_cast<uint32_t>(arguments.size()), threads, message, sizeof(message));
   }
