@@ -210,6 +210,12 @@ class KneeSearches:
                     self._running[batch.id] = (search, batch.units, batch.items, batch.start_ns)
         return moved
 
+    def forget_times(self, name: ModelName) -> None:
+        """Forget how long batches of a model took, not where its knee is."""
+        for (model, _), search in self._searches.items():
+            if model == name:
+                search.times_ns.clear()
+
     def _forget(self, name: ModelName) -> None:
         for key in [key for key in self._searches if key[0] == name]:
             del self._searches[key]

@@ -15,6 +15,11 @@ _WORTH = 1.1
 _GUESS_PART = 8
 """A batch of a model of which nothing is known is taken to last this part of its SLO."""
 
+_FORGET_SLOS = 4
+_FORGET_MOST = 64
+"""A model without a profile that has become too slow is tried again after so many SLOs; the latter times as many at
+most."""
+
 Key = tuple[ModelName, DeviceId, int]
 
 
@@ -33,6 +38,7 @@ class Instances:
         self.searches = KneeSearches()
         self._asked: set[Key] = set()
         self._failed: set[Key] = set()
+        self._too_slow: dict[ModelName, tuple[int, int]] = {}
 
     def usable(self, lane: Lane, state: ModelState, board: Board) -> list[int]:
         """Shares of a device that are ready and should be used."""
@@ -70,11 +76,38 @@ class Instances:
         ready = view.models[lane.model.name].ready.get(board.spec.id, set())
         if search is None or not search.done or search.share not in ready:
             return
-        for units in sorted(ready - {search.share, search.shares[-1]}):
+        kept = {search.share, search.shares[-1]}
+        if (
+            len(kept) == 1
+        ):  # the whole device, beside which nothing runs: another share for when others are there
+            kept.add(max((units for units in ready if units < search.share), default=search.share))
+        for units in sorted(ready - kept):
             self._asked.discard((lane.model.name, board.spec.id, units))
             self.wishes.append(
                 RetireInstance(lane.model.name, board.spec.id, units, "the knee has been found")
             )
+
+    def try_again(self, lane: Lane, now: int) -> bool:
+        """Forget what was measured of a model without a profile that nothing is fast enough for; say whether.
+
+        What is not admitted is not measured, and what held it up may be over: after a few SLOs, and after twice as many
+        each time that it turns out to be as slow.
+        """
+        if not lane.learned:
+            return False
+        name, slo_ns = lane.model.name, lane.model.slo_ns
+        since, patience = self._too_slow.get(name, (-1, 1))
+        if lane.best is not None:
+            if since >= 0 and now - since > 2 * _FORGET_SLOS * patience * slo_ns:
+                del self._too_slow[name]
+            return False
+        if since < 0:
+            self._too_slow[name] = (now, patience)
+        if since < 0 or now - since < _FORGET_SLOS * patience * slo_ns:
+            return False
+        self._too_slow[name] = (now, min(_FORGET_MOST, 2 * patience))
+        self.searches.forget_times(name)
+        return True
 
     def came(self, name: ModelName, device: DeviceId, units: int) -> None:
         """A model is ready on a share."""
@@ -93,6 +126,8 @@ class Instances:
         """A model or a device is gone: what was asked for there may be asked for again."""
         for keys in (self._asked, self._failed):
             keys -= {key for key in keys if name == key[0] or device == key[1]}
+        if name is not None:
+            self._too_slow.pop(name, None)
 
     def _search(self, lane: Lane, board: Board) -> KneeSearch | None:
         if not self.is_unknown(lane, board):

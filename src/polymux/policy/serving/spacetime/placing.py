@@ -164,6 +164,10 @@ def _try(
         earliest = max(earliest, last.start, last.end - took)
     units = point.units + ceil(kept * board.spec.units - _WHOLE)
     bound = earliest + took + board.margin_ns(took, lane.spread_ns(took, 0.0))
+    if units > board.spec.units and lane.limited and lane.learned and len(lane.points[board.spec.id]) == 1:
+        units = (
+            board.spec.units
+        )  # the share that the search for its knee looks at is the only one that it may use
     if units > board.spec.units or (bound > deadline and bound >= soonest):
         return None, _NEVER
     calendar = board.calendar

@@ -368,7 +368,7 @@ class SpaceTime:
             lane.arrived_items = 0
             if lane.rate_per_ns * lane.model.slo_ns < _FORGOTTEN:
                 lane.rate_per_ns = 0.0
-            if lane.pace.fade(now):
+            if lane.pace.fade(now) or self._instances.try_again(lane, now):
                 lane.stale()
             self._tune(lane, view)
         plan.weigh()
