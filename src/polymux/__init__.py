@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from polymux import compiled  # noqa: F401 - first: it has compiled modules found from here on
 from polymux.client import Buffer, Client, Lease, Queue, Task
 from polymux.core.errors import NoServer, PolymuxError
 from polymux.segment import default_socket_path

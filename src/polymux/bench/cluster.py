@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from polymux import compiled
 from polymux.bench.effort import Effort
 from polymux.bench.report import Progress, Report, Row
+from polymux.bench.simulate import HOW_IT_RAN
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.perfmodel import tables
 from polymux.perfmodel.capacity.demand import DeviceKind
@@ -63,6 +65,7 @@ def run(effort: Effort, progress: Progress) -> Report:
             f"{seconds:g} simulated seconds of Poisson arrivals; SLOs of {', '.join(map(str, SLOS_MS))} ms; one round",
             "one at a time: as many devices as the same packing takes when each batch has a whole device",
             "bound: what no placement does without, in full batches at the best shares, or for the weights",
+            HOW_IT_RAN[compiled.is_used()],
         ),
     )
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
+from polymux import compiled
 from polymux.bench.effort import Effort
 from polymux.bench.report import Progress, Report, Row
 from polymux.core.ids import DeviceId
@@ -31,6 +32,10 @@ KIND = "v100"
 MODELS = (("mobilenet", 50, 380.0), ("alexnet", 50, 380.0), ("resnet50", 100, 160.0), ("vgg19", 200, 80.0))
 """Name in the tables, SLO in ms, requests per second; each twice."""
 SECONDS = 40.0
+HOW_IT_RAN = {
+    True: "the modules that decide and simulate are compiled",
+    False: "the modules that decide and simulate run as Python; `make fast` compiles them, two to three times as fast",
+}
 
 
 def run(effort: Effort, progress: Progress) -> Report:
@@ -50,6 +55,7 @@ def run(effort: Effort, progress: Progress) -> Report:
             f" second in all; the best of {effort.rounds} rounds",
             "baseline: a heap in Python, one push and pop for each request and each batch",
             "policy_part: the part of the time that is spent in the policy itself, from a round of its own",
+            HOW_IT_RAN[compiled.is_used()],
         ),
     )
 
