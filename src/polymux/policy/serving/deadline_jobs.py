@@ -193,11 +193,10 @@ def _place(jobs: Sequence[Job], timeline: Timeline, last: Mapping[ModelName, int
     ends = dict(last)
     for job in jobs:
         from_ns = max(job.release_ns, now, ends.get(job.model, now))
-        start_ns = timeline.earliest(job.units, job.run_ns, from_ns, job.due_ns)
+        start_ns = timeline.put(job.units, job.run_ns, from_ns, job.due_ns)
         if start_ns is None:
             starts.append(-1)
             continue
         starts.append(start_ns)
         ends[job.model] = start_ns + job.run_ns
-        timeline.add(job.units, start_ns, ends[job.model])
     return starts

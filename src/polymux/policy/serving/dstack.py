@@ -202,7 +202,7 @@ class DStack:
 
     def _used_ns(self, state: ModelState) -> int:
         """Device time of a model in the sessions that count; what runs counts whole."""
-        running = sum(batch.expected_ns for batch in state.running.values())
+        running = sum([batch.expected_ns for batch in state.running.values()])
         return state.device_ns + running - self._past[0][1].get(state.model.name, 0)
 
 

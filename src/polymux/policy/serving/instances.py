@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from polymux.core.ids import DeviceId
 from polymux.core.serving.decision import PrepareInstance
@@ -47,7 +47,7 @@ class Instances:
         wanted = self._wanted(state, spec)
         if wanted in ready:
             return wanted
-        return min(ready, key=lambda share: (abs(share - wanted), share))
+        return nearest(ready, wanted)
 
     def preparations(self, view: ServingView, event: ServingEvent) -> Iterator[PrepareInstance]:
         """Ask for what is wanted and not ready; each once, and for the next best after a failure.
@@ -103,3 +103,8 @@ class Instances:
             if (state.model.name, spec.id, share) not in self._failed:
                 return share
         return None
+
+
+def nearest(shares: Collection[int], wanted: int) -> int:
+    """Find the share that is nearest to a wanted one, the smaller of two."""
+    return min(shares, key=lambda share: (abs(share - wanted), share))

@@ -88,7 +88,7 @@ class MaxMinFair:
 
     def _used(self, state: ModelState) -> float:
         """Unit time of a model for its weight, what runs counted whole."""
-        running = sum(batch.expected_ns * batch.units for batch in state.running.values())
+        running = sum([batch.expected_ns * batch.units for batch in state.running.values()])
         return (state.unit_ns + running) / state.model.weight + self._skipped.get(state.model.name, 0.0)
 
     def _level(self, view: ServingView) -> None:
@@ -98,9 +98,10 @@ class MaxMinFair:
             active.update(batch.model for batch in device.running.values() if batch.model in view.models)
         for name in self._skipped.keys() - view.models.keys():
             del self._skipped[name]
-        stayed = [self._used(view.models[name]) for name in active & self._active]
-        if stayed:
-            for name in active - self._active:
-                behind = min(stayed) - self._used(view.models[name])
+        new = active - self._active
+        if new and (stayed := active & self._active):
+            least = min(self._used(view.models[name]) for name in stayed)
+            for name in new:
+                behind = least - self._used(view.models[name])
                 self._skipped[name] = self._skipped.get(name, 0.0) + max(0.0, behind)
         self._active = active

@@ -74,6 +74,8 @@ def _rate(candidate: Candidate) -> float:
 
 def _best_set(candidates: list[Candidate], device: DeviceState) -> list[Candidate]:
     """Solve the 0/1 knapsack of the free units by dynamic programming; never empty."""
+    if sum([candidate.units for candidate in candidates]) <= device.free:
+        return candidates
     if len(candidates) > _MOST_CANDIDATES:
         candidates = sorted(candidates, key=lambda c: _rate(c) / c.units, reverse=True)[:_MOST_CANDIDATES]
     step = gcd(*(candidate.units for candidate in candidates))

@@ -11,7 +11,8 @@ from polymux.core.ids import DeviceId
 from polymux.core.serving.event import InstanceFailed, ServingEvent
 from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
 from polymux.core.serving.view import DeviceState, ModelState, RunningBatch, ServingView
-from polymux.policy.serving.instances import Instances
+from polymux.core.value import value
+from polymux.policy.serving.instances import Instances, nearest
 from polymux.policy.serving.knee_search import KneeSearch, KneeSearches, LearnedSurface, first_share
 
 SECOND_NS = 1_000_000_000
@@ -33,7 +34,7 @@ class Point:
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """A batch that waits to be started.
 
@@ -122,18 +123,18 @@ class OperatingPoints:
 
     def usable(self, state: ModelState, spec: ServingDevice) -> Point | None:
         """Where a model can run now: `wanted`, or the nearest share on which it is ready; None: on no share."""
-        units = self.instances.usable(state, spec)
-        if units is None:
+        ready = state.ready.get(spec.id)
+        if not ready:
             return None
         wanted = self.wanted(state, spec)
-        return wanted if units == wanted.units else Point(units, wanted.batch)
+        return wanted if wanted.units in ready else Point(nearest(ready, wanted.units), wanted.batch)
 
     def candidates(self, view: ServingView, device: DeviceState) -> list[Candidate]:
         """Batches that wait for a device, one for each model: a model has at most one at a time on a device."""
         found = []
         device_id = device.spec.id
         for state in view.waiting_in_order():
-            if state.running and any(batch.device == device_id for batch in state.running.values()):
+            if state.running and device_id in [batch.device for batch in state.running.values()]:
                 continue
             point = self.usable(state, device.spec)
             if point is not None:

@@ -50,22 +50,46 @@ class Timeline:
         int or None
             None: at no time that would let it end by `until_ns`.
         """
+        found = self._find(units, run_ns, from_ns, until_ns)
+        return None if found is None else found[0]
+
+    def put(self, units: int, run_ns: int, from_ns: int, until_ns: int | None = None) -> int | None:
+        """Use so many units more for `run_ns` at the time that `earliest` finds; return that time."""
+        found = self._find(units, run_ns, from_ns, until_ns)
+        if found is None:
+            return None
+        start, first, last = found
+        times, used = self._times, self._used
+        if last == len(times) or times[last] != start + run_ns:
+            times.insert(last, start + run_ns)
+            used.insert(last, used[last - 1])
+        if times[first] != start:
+            first, last = first + 1, last + 1
+            times.insert(first, start)
+            used.insert(first, used[first - 1])
+        for index in range(first, last):
+            used[index] += units
+        return start
+
+    def _find(
+        self, units: int, run_ns: int, from_ns: int, until_ns: int | None
+    ) -> tuple[int, int, int] | None:
+        """What `earliest` finds, the step in which it lies, and the first step from its end on."""
         times, used, limit = self._times, self._used, self._units - units
         if limit < 0:
             return None
         count = len(times)
-        index = max(0, bisect_right(times, from_ns) - 1)
-        start = from_ns
-        while True:
-            if until_ns is not None and start + run_ns > until_ns:
-                return None
+        first = index = max(0, bisect_right(times, from_ns) - 1)
+        start, end = from_ns, from_ns + run_ns
+        while until_ns is None or end <= until_ns:
             if used[index] > limit:
-                index += 1
-                start = times[index]
-            elif index + 1 == count or times[index + 1] >= start + run_ns:
-                return start
-            else:
-                index += 1
+                first = index = index + 1
+                start, end = times[index], times[index] + run_ns
+                continue
+            index += 1
+            if index == count or times[index] >= end:
+                return start, first, index
+        return None
 
     def _cut(self, at_ns: int) -> int:
         """Index of the step that begins at a time, made if there is none."""

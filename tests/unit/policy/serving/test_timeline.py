@@ -49,3 +49,22 @@ def test_what_is_taken_away_again_leaves_room():
     timeline.add(-10, 2, 4)
     assert timeline.fits(10, 0, 9)
     assert copy.changes() == []
+
+
+@given(blocks, st.integers(1, 10), st.integers(1, 20), st.integers(0, 60), st.integers(0, 120))
+def test_what_is_put_somewhere_is_in_use_where_the_earliest_time_is(planned, units, length, start, until):
+    put, added = Timeline(20, 0), Timeline(20, 0)
+    for block_units, begin, duration in planned:
+        found = added.earliest(block_units, duration, begin)
+        assert put.put(block_units, duration, begin) == found
+        added.add(block_units, found, found + duration)
+    earliest = added.earliest(units, length, start, until)
+    assert put.put(units, length, start, until) == earliest
+    if earliest is not None:
+        added.add(units, earliest, earliest + length)
+    assert put.changes() == added.changes()
+    assert all(
+        put.earliest(some, 1, at) == added.earliest(some, 1, at)
+        for some in range(1, 21)
+        for at in range(0, 200, 3)
+    )
