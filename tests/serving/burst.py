@@ -1,6 +1,6 @@
-"""Many clients at once, from a process of their own: each connects, sends one request, and waits for the answer.
+"""Many clients at once, from a process of their own: each connects, sends a request, and waits for the answer.
 
-``python -m tests.serving.burst HOST PORT SOURCE COUNT`` reads the request from its input and writes as JSON what came
+``python -m tests.serving.burst HOST PORT SOURCE COUNT EACH`` reads the request from its input and writes as JSON what came
 of all: how many answers of each status, and why the others had none. SOURCE is an address of the loopback interface,
 since one address has no more than 28,000 ports.
 """
@@ -34,7 +34,16 @@ class _Client:
     """One of them: its connection, and what it has received."""
 
     connection: socket.socket
+    left: int
     received: bytes = b""
+
+    def send(self, request: bytes) -> str | None:
+        """Send the next request; why that cannot be."""
+        try:
+            self.connection.send(request)
+        except OSError as error:
+            return f"{type(error).__name__}: {error.strerror}"
+        return None
 
     def take(self) -> int | str | None:
         """Read what is there: the status of a whole answer, why there is none, or None: it is still to come."""
@@ -54,7 +63,7 @@ class _Client:
         return int(head.split()[1]) if len(body) >= int(fields[b"content-length"]) else None
 
 
-def _all(host: str, port: int, source: str, count: int, request: bytes) -> Outcome:
+def _all(host: str, port: int, source: str, count: int, each: int, request: bytes) -> Outcome:
     """Connect all clients and see each to its end, with as little work for each as can be."""
     poll = select.epoll()
     clients: dict[int, _Client] = {}
@@ -65,19 +74,25 @@ def _all(host: str, port: int, source: str, count: int, request: bytes) -> Outco
         connection.setblocking(False)
         connection.bind((source, 0))
         connection.connect_ex((host, port))
-        clients[connection.fileno()] = _Client(connection)
+        clients[connection.fileno()] = _Client(connection, each)
         poll.register(connection.fileno(), select.EPOLLOUT)
     while clients and time.monotonic() - started < TIMEOUT_S:
         for number, events in poll.poll(1.0):
             client = clients[number]
             outcome: int | str | None = None
             if events & select.EPOLLOUT and not events & (select.EPOLLERR | select.EPOLLHUP):
-                client.connection.send(request)
+                outcome = client.send(request)
                 poll.modify(number, select.EPOLLIN)
             else:
                 outcome = client.take()
-            if outcome is not None:
-                found[outcome] += 1
+            if outcome is None:
+                continue
+            found[outcome] += 1
+            client.left -= 1
+            if client.left and isinstance(outcome, int):
+                client.received = b""
+                client.send(request)  # should the connection have ended, that is what is read next
+            else:
                 poll.unregister(number)
                 client.connection.close()
                 del clients[number]
@@ -87,12 +102,21 @@ def _all(host: str, port: int, source: str, count: int, request: bytes) -> Outco
     return Outcome(statuses, failures, time.monotonic() - started)
 
 
-def burst(url: str, request: bytes, counts: Sequence[int]) -> Outcome:
-    """Send a request so many times from each of as many processes as there are counts, all at once."""
+def burst(url: str, request: bytes, counts: Sequence[int], each: int = 1) -> Outcome:
+    """Have so many clients in each of as many processes as there are counts, each with so many requests in turn."""
     host, _, port = url.rpartition(":")
     started = []
     for index, count in enumerate(counts):
-        words = [sys.executable, "-m", "tests.serving.burst", host, port, f"127.0.0.{index + 2}", str(count)]
+        words = [
+            sys.executable,
+            "-m",
+            "tests.serving.burst",
+            host,
+            port,
+            f"127.0.0.{index + 2}",
+            str(count),
+            str(each),
+        ]
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         process.stdin.write(request)
@@ -114,9 +138,9 @@ def burst(url: str, request: bytes, counts: Sequence[int]) -> Outcome:
 
 def main() -> None:
     """Send them."""
-    host, port, source, count = sys.argv[1:]
+    host, port, source, count, each = sys.argv[1:]
     request = sys.stdin.buffer.read()
-    outcome = _all(host, int(port), source, int(count), request)
+    outcome = _all(host, int(port), source, int(count), int(each), request)
     print(json.dumps(outcome.__dict__))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tests.serving import repository
 from tests.serving.burst import burst
 from tests.serving.front_end import FrontEnd, serving
 
-COUNTS = (3000, 3000)
+COUNTS, EACH = (800, 800), 3
 
 
 def request() -> bytes:
@@ -27,6 +29,17 @@ def resident_nbytes(front: FrontEnd) -> int:
     return int(fields.split()[0]) * 1024
 
 
+def ask_calm(url: str) -> int:
+    """Ask another model, with as much time as a busy machine may need."""
+    body = request().partition(b"\r\n\r\n")[2]
+    try:
+        with urllib.request.urlopen(f"http://{url}/v2/models/calm/infer", body, timeout=120) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
 @pytest.mark.parametrize("options", [(), ("--policy", "spacetime")], ids=["direct", "spacetime"])
 def test_each_of_thousands_of_clients_is_answered_or_refused(
     tmp_path: Path, options: tuple[str, ...]
@@ -35,24 +48,23 @@ def test_each_of_thousands_of_clients_is_answered_or_refused(
     repository.add(tmp_path, "calm", repository.identity("FP32"))
     with serving(tmp_path, *options) as front:
         front.wait_until_loaded()
-        burst(front.url, request(), (200, 200))  # pools and caches fill
+        burst(front.url, request(), (100, 100))  # pools and caches fill
         before = resident_nbytes(front)
         calm: list[int] = []
         ended = threading.Event()
 
         def ask() -> None:
-            body = request().partition(b"\r\n\r\n")[2]
             while not ended.is_set():
-                calm.append(front.get("/v2/models/calm/infer", body)[0])
+                calm.append(ask_calm(front.url))
 
         other = threading.Thread(target=ask)
         other.start()
-        outcome = burst(front.url, request(), COUNTS)
+        outcome = burst(front.url, request(), COUNTS, EACH)
         ended.set()
         other.join()
         assert outcome.failures == {}
         assert set(outcome.statuses) <= {200, 503}
-        assert sum(outcome.statuses.values()) == sum(COUNTS)
+        assert sum(outcome.statuses.values()) == sum(COUNTS) * EACH
         assert outcome.statuses[200] > 0
         assert calm
         if not options:  # a policy may find that a deadline cannot be met
