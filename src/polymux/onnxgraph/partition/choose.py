@@ -14,8 +14,8 @@ from math import inf
 from polymux.core.errors import InvalidRequest
 from polymux.onnxgraph.partition.flow import CutPoint
 
-CUT_NS = 40_000.0
-"""What one cut costs at least: a task more, a session more to call."""
+CUT_NS = 100_000.0
+"""What one cut costs at least: a task and a call of a session more, threads that start anew."""
 CARRY_NS_PER_BYTE = 0.1
 """What a cut costs for each byte that crosses it: written to memory and read from there, out of cold caches."""
 OVERHEAD = 0.02
