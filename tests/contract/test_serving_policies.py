@@ -244,6 +244,24 @@ def test_what_waits_when_a_device_is_lost_runs_when_it_is_back(policy: str) -> N
     assert len(driver.answered | driver.refused) == 80
 
 
+@pytest.mark.parametrize("policy", names())
+def test_a_device_that_is_back_is_used_before_its_old_batches_are_told_as_failed(policy: str) -> None:
+    driver = _busy(policy)
+    for name in MODELS:
+        driver.arrive(ModelName(name), 20, 10_000 * MS)
+    assert driver.running
+    driver.lose_device(DeviceId("gpu:0"), ends_now=False)
+    driver.pass_time(100 * MS)
+    driver.add_device(DEVICES["gpu:0"])
+    for name in MODELS:
+        driver.make_ready(ModelName(name), DeviceId("gpu:0"), 100)
+    driver.settle()
+    for batch in sorted(driver.orphans):
+        driver.end_orphan(batch)
+    driver.settle()
+    assert len(driver.answered | driver.refused) == 80
+
+
 @pytest.mark.parametrize("items", [8, 20])
 @pytest.mark.parametrize("policy", names())
 def test_a_request_as_large_as_a_batch_or_larger_is_answered(policy: str, items: int) -> None:

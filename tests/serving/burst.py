@@ -1,8 +1,8 @@
 """Many clients at once, from a process of their own: each connects, sends a request, and waits for the answer.
 
-``python -m tests.serving.burst HOST PORT SOURCE COUNT EACH`` reads the request from its input and writes as JSON what came
-of all: how many answers of each status, and why the others had none. SOURCE is an address of the loopback interface,
-since one address has no more than 28,000 ports.
+``python -m tests.serving.burst HOST PORT SOURCE COUNT EACH`` reads the request from its input and writes as JSON
+what came of all: how many answers of each status, and why the others had none. SOURCE is an address of the
+loopback interface, since one address has no more than 28,000 ports.
 """
 
 from __future__ import annotations

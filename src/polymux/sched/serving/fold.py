@@ -81,6 +81,11 @@ def _fold_device(state: ServingState, event: ServingDeviceAdded | ServingDeviceL
     device.lost, device.startable = event.reason, ()
     for model in view.models.values():
         model.ready.pop(event.device, None)
+    for batch in device.running.values():  # their ends may come late, or never: nobody waits for them
+        known = view.models.get(batch.model)
+        if known is not None and known.running.pop(batch.id, None) is not None:
+            known.failed += batch.requests
+    device.running.clear()
 
 
 def _cancel(state: ServingState, model: ModelState, request: RequestId) -> None:
