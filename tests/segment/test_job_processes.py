@@ -13,7 +13,7 @@ import pytest
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.server.connection import Peer
-from polymux.server.jobs.process import JobProcess, can_idle, find_process
+from polymux.server.jobs.process import JobProcess, can_idle, find_process, idle_gives_way
 from tests.segment.server_process import until
 
 WAITING = "import threading; print(flush=True); threading.Event().wait()"
@@ -136,3 +136,27 @@ def test_a_process_that_leads_its_group_is_held_with_the_group(program: subproce
     assert job is not None
     assert job.group
     job.close()
+
+
+@pytest.mark.parametrize(
+    ("autogroup", "cgroup", "gives_way"),
+    [("0", "0::/same", True), ("1", "0::/same", False), ("0", "0::/other", False), (None, "0::/same", True)],
+)
+def test_the_idle_class_is_of_use_only_within_the_kernels_groups(
+    autogroup: str | None, cgroup: str, gives_way: bool, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        for pid, group in ((os.getpid(), "0::/same"), (process.pid, cgroup)):
+            (tmp_path / str(pid)).mkdir()
+            (tmp_path / str(pid) / "cgroup").write_text(group)
+        if autogroup is not None:
+            (tmp_path / "sys/kernel").mkdir(parents=True)
+            (tmp_path / "sys/kernel/sched_autogroup_enabled").write_text(autogroup + "\n")
+        assert idle_gives_way(process.pid, tmp_path) is gives_way
+        process.kill()
+
+
+def test_a_process_of_the_same_session_leaves_its_cores(program: subprocess.Popen[str]) -> None:
+    assert idle_gives_way(program.pid)

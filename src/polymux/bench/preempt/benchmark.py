@@ -60,7 +60,7 @@ def measure(size: Size, progress: Progress) -> Report:
 def _notes(cells: Sequence[Cell], cores: Sequence[int]) -> tuple[str, ...]:
     notes = [
         f"all processes on {'cores' if len(cores) > 1 else 'core'} {', '.join(map(str, cores))}; a load is requests a"
-        " second x the median time of a request alone, one after the other",
+        " second x the median time of a request alone",
         "times count from when a request was due; medians over rounds; every configuration of a round has the same"
         " Poisson arrivals",
         "training: steps in the same seconds; kept: of those a second of training alone",

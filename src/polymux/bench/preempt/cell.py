@@ -67,7 +67,7 @@ class Cell:
     model : str
     load : float
     service_ms : float
-        Median time of a request alone, one after the other.
+        Median time of a request alone.
     rate_per_s, seconds : float
         Of the load.
     rounds, disturbed : int

@@ -29,7 +29,9 @@ from polymux.profiling.samples import find_sample
 LEAD_NS = 20_000_000
 """From the last request that warms up to the beginning of the load."""
 WARM_REQUESTS = 5
-CLOSED_LOOP_S = 1.0
+MEASURE_S = 2.0
+PAUSE = 5
+"""Between requests whose time is measured, in times of a request: caches and cores are not kept warm for them."""
 
 Infer = Callable[[], object]
 """Computes the answer to one request."""
@@ -107,16 +109,17 @@ class Model:
         return served(self._name, self._path, self._inputs, socket)
 
     def service_ns(self, threads: Threads) -> int:
-        """Measure the median time of a request in a closed loop."""
+        """Measure the median time of a request alone, with pauses between requests as at a low load."""
         infer = self.infer(threads)
         for _ in range(WARM_REQUESTS):
             infer()
         found: list[int] = []
-        end = time.perf_counter() + CLOSED_LOOP_S
+        end = time.perf_counter() + MEASURE_S
         while time.perf_counter() < end:
             start = time.perf_counter_ns()
             infer()
             found.append(time.perf_counter_ns() - start)
+            time.sleep(PAUSE * found[-1] * 1e-9)
         return int(np.median(found))
 
     def _load(self, threads: Threads) -> Infer:

@@ -188,15 +188,23 @@ def _levels(text: str) -> tuple[PreemptionLevel, ...]:
 
 
 def _possible(spec: JobSpec, process: JobProcess | None) -> JobSpec:
-    """Leave out the levels for which a process is needed where there is none that may be stopped."""
+    """Leave out the levels that need a process which may be stopped, or that leaves the cores to the server's tasks."""
+    left_out = set()
+    if process is None:
+        left_out = {level for level in spec.levels if level.by_system}
+    elif not process.may_idle:
+        left_out = {PreemptionLevel.IDLE}
+    levels: Sequence[PreemptionLevel] = [level for level in spec.levels if level not in left_out]
+    if levels:
+        return replace(spec, levels=tuple(levels))
+    given = ", ".join(level.name.lower() for level in spec.levels)
     if process is not None:
-        return spec
-    levels: Sequence[PreemptionLevel] = [level for level in spec.levels if not level.by_system]
-    if not levels:
-        given = ", ".join(level.name.lower() for level in spec.levels)
         raise InvalidRequest(
-            f"job {spec.name!r} gives way at {given} only, and the server cannot hold its process up: it is the"
-            " server's own, has another job, is of a user whom the server may not act for, or in another process"
-            " namespace; let it give way at boundaries"
+            f"job {spec.name!r} gives way at {given} only, and its process is in another session or control group than"
+            " the server: the operating system shares the cores between those first; let it give way at stop"
         )
-    return replace(spec, levels=tuple(levels))
+    raise InvalidRequest(
+        f"job {spec.name!r} gives way at {given} only, and the server cannot hold its process up: it is the"
+        " server's own, has another job, is of a user whom the server may not act for, or in another process"
+        " namespace; let it give way at boundaries"
+    )

@@ -45,6 +45,8 @@ class JobProcess:
             raise InvalidRequest(
                 f"process {pid} cannot be held: {error.strerror}; give a running one"
             ) from None
+        self.may_idle = idle_gives_way(pid)
+        """Whether it leaves the cores to this process when it is idle."""
         self._stopped = False
         self._idle = False
 
@@ -154,6 +156,25 @@ def can_idle() -> bool:
     thread.start()
     thread.join()
     return possible
+
+
+def idle_gives_way(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether a process under SCHED_IDLE leaves the cores to this one.
+
+    The kernel shares cores between groups of processes first: control groups and, unless that is off, sessions. Only
+    within its group does a process of the idle class come after all others.
+    """
+    own = os.getpid()
+    try:
+        if (proc / str(pid) / "cgroup").read_text() != (proc / str(own) / "cgroup").read_text():
+            return False
+        grouped = (proc / "sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
+    except FileNotFoundError:
+        grouped = False  # this kernel has no such groups
+    try:
+        return not grouped or os.getsid(pid) == os.getsid(own)
+    except ProcessLookupError:
+        return False  # it has just ended
 
 
 def _owner(pid: int) -> int:
