@@ -28,7 +28,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
-_COMMAND_TIMEOUT_S = 120
+_COMMAND_TIMEOUT_S = 300
 RUNTIME_FOLDER = ".runtime"
 
 
