@@ -11,7 +11,10 @@ from polymux.core.serving.event import ServingDeviceAdded, ServingEvent
 from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, ServingDevice
 from polymux.perfmodel.energy import PowerModel
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
-from polymux.sim.serving.arrivals import Arrivals
+from polymux.sim.serving.arrivals import SECOND_NS, Arrivals, Timestamps
+
+_MOST_REQUESTS = 200_000_000
+"""Beyond this the times of the arrivals alone would take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class Scenario:
                 f"scenario: warm-up {self.warmup_ns} ns, duration {self.duration_ns} ns; give a duration above 0 and a"
                 " warm-up below it"
             )
+        self._check_requests()
         devices = {device.id for device in self.devices}
         for at, event in self.events:
             if isinstance(event, ServingDeviceAdded) and event.device.id not in devices:
@@ -138,3 +142,16 @@ class Scenario:
         for name in ("seed", "noise", "prepare_ns"):
             if getattr(self, name) < 0:
                 raise InvalidRequest(f"scenario: {name} is {getattr(self, name)}; give 0 or more")
+
+    def _check_requests(self) -> None:
+        expected = 0.0
+        for load in self.loads:
+            requests = load.arrivals.mean_rate_per_s * self.duration_ns / SECOND_NS
+            if isinstance(load.arrivals, Timestamps):
+                requests = min(requests, len(load.arrivals.times))
+            expected += requests
+        if expected > _MOST_REQUESTS:
+            raise InvalidRequest(
+                f"scenario: about {expected:.3g} requests in {self.duration_ns / SECOND_NS:g} s; at most"
+                f" {_MOST_REQUESTS:,} are simulated: give a shorter duration, or lower rates"
+            )

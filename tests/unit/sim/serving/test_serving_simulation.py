@@ -283,6 +283,7 @@ def test_a_scenario_that_cannot_be_is_refused(values: dict[str, Any], problem: s
         lambda: Slowdown(ModelName("a"), 0, 1, 0.0),
         lambda: Load(ServedModel(ModelName("a"), 1), Poisson(1), items=0),
         lambda: Scenario((), (load("a", Poisson(1)),), 1),
+        lambda: Scenario((GPU,), (load("a", Poisson(1e9)), load("b", Uniform(1e9))), 1000 * 10**9),
         lambda: Scenario((GPU,), (load("a", Poisson(1)),) * 2, 1),
     ],
 )
