@@ -21,7 +21,8 @@ class Usage:
     kept_nbytes : int
         Memory of buffers whose content there is stale, kept for their return until somebody needs it.
     by_session, by_queue : dict
-        The used bytes, by the session that owns the buffer and by the queue that used it last.
+        The used bytes, by the session that owns the buffer and by the queue that used it last. A buffer that was
+        freed counts as long as a task holds it.
     """
 
     capacity_nbytes: int
@@ -38,9 +39,8 @@ def usage(store: Store) -> Usage:
     for copy in store.valid.values():
         placement = copy.placement
         by_queue[placement.queue] = by_queue.get(placement.queue, 0) + placement.nbytes
-        for home in placement.homes[:1]:
-            session = home.owner.session
-            by_session[session] = by_session.get(session, 0) + placement.nbytes
+        session = placement.homes[0].owner.session if placement.homes else placement.freed_by
+        by_session[session] = by_session.get(session, 0) + placement.nbytes
     return Usage(store.capacity_nbytes, store.used_nbytes, store.kept_nbytes, by_session, by_queue)
 
 

@@ -142,6 +142,7 @@ class Placement:
     __slots__ = (
         "__weakref__",
         "copies",
+        "freed_by",
         "gone",
         "gone_from",
         "homes",
@@ -188,6 +189,8 @@ class Placement:
         """Why no copy is valid: the device that had the only one was lost; empty: one is."""
         self.gone_from = HOST
         self.shared = False
+        self.freed_by = -1
+        """The session whose it was, once nobody can name it any more."""
         self.queue = ""
         """The queue that used it last."""
 

@@ -314,7 +314,7 @@ def test_freeing_a_buffer_while_a_task_runs_gives_its_memory_back_afterwards() -
     machine, app = Machine(10), Application(1, [10])
     lease = machine.residency.acquire(1, [app.want(0)])
     machine.residency.forget(app.home(0).key, 0)
-    assert machine.devices[1].used_nbytes == 10
+    assert machine.devices[1].used_nbytes == machine.residency.usage()[1].by_session[1] == 10
     machine.residency.release(lease)
     assert machine.devices[1].used_nbytes == machine.residency.usage()[1].used_nbytes == 0
 
