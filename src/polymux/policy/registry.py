@@ -6,14 +6,12 @@ a replay or a simulation is put together; policies and the engine never come her
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 from runpy import run_path
 from typing import Any
 
 from polymux.core.errors import InvalidRequest
+from polymux.policy.catalogue import Catalogue
 from polymux.policy.interface import Policy
 
 DEFAULT = "round_robin"
@@ -29,15 +27,10 @@ POLICIES = {
 
 GROUP = "polymux.policies"
 
+_CATALOGUE = Catalogue("policy", POLICIES, GROUP, ", or a file that ends with .py")
 
-def names() -> list[str]:
-    """List the names of all policies: the built-in ones, then those of installed packages."""
-    return [*POLICIES, *(point.name for point in _installed())]
-
-
-def summaries() -> dict[str, str]:
-    """Map each policy's name to the first line of its documentation, for help texts."""
-    return {name: _summary(name) for name in names()}
+names = _CATALOGUE.names
+summaries = _CATALOGUE.summaries
 
 
 def load(text: str = DEFAULT) -> Policy:
@@ -56,35 +49,9 @@ def load(text: str = DEFAULT) -> Policy:
         that option.
     """
     name, _, option = text.partition("=")
-    policy: Policy = _factory(name).make(option)
+    factory = _from_file(name) if name.endswith(".py") else _CATALOGUE.find(name)
+    policy: Policy = factory.make(option)
     return policy
-
-
-def _summary(name: str) -> str:
-    try:
-        return (_factory(name).__doc__ or "").strip().partition("\n")[0]
-    except InvalidRequest as error:
-        return str(error)
-
-
-def _factory(name: str) -> Any:
-    if name.endswith(".py"):
-        return _from_file(name)
-    found = [POLICIES[name]] if name in POLICIES else []
-    found += [point.value for point in _installed() if point.name == name]
-    if not found:
-        raise InvalidRequest(
-            f"policy {name!r} is unknown; give one of {', '.join(names())}, or a file that ends with .py"
-        )
-    if len(found) > 1:
-        raise InvalidRequest(
-            f"policy {name!r} is defined twice, by {' and '.join(found)}; uninstall one of them"
-        )
-    module, _, attribute = found[0].partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidRequest(f"policy {name!r} cannot be loaded from {found[0]}: {error}") from error
 
 
 def _from_file(path: str) -> Any:
@@ -106,7 +73,3 @@ def _from_file(path: str) -> Any:
             f" polymux.policy.assignment.AssignmentPolicy; it defines {names}"
         )
     return found[0]
-
-
-def _installed() -> Iterator[EntryPoint]:
-    return iter(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from polymux.core.errors import InvalidRequest
-from polymux.policy import registry
+from polymux.policy import catalogue, registry
 from polymux.policy.round_robin import RoundRobin
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
     points = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in values.items())
-    monkeypatch.setattr(registry, "entry_points", lambda group: points.select(group=group))
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: points.select(group=group))
 
 
 def test_the_default_is_round_robin() -> None:

@@ -5,11 +5,7 @@ A new policy is one file and one line in `POLICIES`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
-
-from polymux.core.errors import InvalidRequest
+from polymux.policy.catalogue import Catalogue
 from polymux.policy.serving.interface import ServingPolicy
 
 POLICIES = {
@@ -25,15 +21,10 @@ POLICIES = {
 
 GROUP = "polymux.serving_policies"
 
+_CATALOGUE = Catalogue("serving policy", POLICIES, GROUP)
 
-def names() -> list[str]:
-    """List the names of all policies: the built-in ones, then those of installed packages."""
-    return [*POLICIES, *sorted(point.name for point in entry_points(group=GROUP))]
-
-
-def summaries() -> dict[str, str]:
-    """Map each policy's name to the first line of its documentation, for help texts."""
-    return {name: (_factory(name).__doc__ or "").strip().partition("\n")[0] for name in names()}
+names = _CATALOGUE.names
+summaries = _CATALOGUE.summaries
 
 
 def load(text: str) -> ServingPolicy:
@@ -50,17 +41,5 @@ def load(text: str) -> ServingPolicy:
         If no policy has that name, it cannot be loaded, or it does not take that option.
     """
     name, _, option = text.partition("=")
-    policy: ServingPolicy = _factory(name).make(option)
+    policy: ServingPolicy = _CATALOGUE.find(name).make(option)
     return policy
-
-
-def _factory(name: str) -> Any:
-    found = [POLICIES[name]] if name in POLICIES else []
-    found += [point.value for point in entry_points(group=GROUP) if point.name == name]
-    if not found:
-        raise InvalidRequest(f"serving policy {name!r} is unknown; give one of {', '.join(names())}")
-    module, _, attribute = found[0].partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidRequest(f"serving policy {name!r} cannot be loaded from {found[0]}: {error}") from error
