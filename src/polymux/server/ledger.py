@@ -247,7 +247,8 @@ class Ledger:
         if generation is not None and any(home.generation != generation for home in gone):
             return
         del self.placements[key]
-        placement.homes, placement.freed_by = [home for home in placement.homes if home.key != key], key.session
+        placement.homes = [home for home in placement.homes if home.key != key]
+        placement.freed_by = key.session
         for home in gone:
             home.memory.set_location(home.slot, home.generation, HOST)
         self._collect(placement)
