@@ -106,8 +106,8 @@ def test_a_thousand_random_migrations_under_load_lose_nothing_and_replay_to_the_
     with ServerProcess(tmp_path, *words) as server:
         moved = run(server, random.Random(policy), ["cpu:0", "cpu:1", "cpu:2", "opencl:0"])
         assert moved > MIGRATIONS // 2
-        for device in server.status()["devices"]:
-            assert device["used_nbytes"] == device["kept_nbytes"] == 0
+        # a copy that was made ahead for one of the queues may have been under way when it was closed
+        until(lambda: held(server) == 0)
         assert "Traceback" not in server.log.read_text()
     lines = record.read_text().splitlines()
     assert len(lines) > MIGRATIONS
@@ -129,6 +129,11 @@ def test_a_thousand_random_migrations_under_load_lose_nothing_and_replay_to_the_
     )
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert f"policy {policy}: {len(lines) - 1} steps, all decided as recorded" in replayed.stdout
+
+
+def held(server: ServerProcess) -> int:
+    """Bytes that the devices' memories hold."""
+    return sum(device["used_nbytes"] + device["kept_nbytes"] for device in server.status()["devices"])
 
 
 def run(server: ServerProcess, rng: random.Random, devices: Sequence[str]) -> int:
