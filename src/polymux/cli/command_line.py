@@ -31,6 +31,7 @@ COMMANDS = {
     "profile together": "polymux.cli.profile_together",
     "replay": "polymux.cli.replay",
     "simulate": "polymux.cli.simulate",
+    "coexec": "polymux.cli.coexec",
     "plan": "polymux.cli.plan",
 }
 """Name of a command -> its module, which has ``add_parser(subparsers)``; the parser's default `run` does the work."""
