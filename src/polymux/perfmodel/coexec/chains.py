@@ -14,7 +14,6 @@ Beaumont, Marchal, Rehn, Robert: FIFO scheduling of divisible loads with return 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -24,26 +23,6 @@ from polymux.perfmodel.coexec.curves import Curve, Floats, Masks
 Order = tuple[int, ...]
 _ALL_ORDERS = 3
 """Units on a bus of which all orders are tried; of more, those of some rules, and then neighbours change places."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A split whose copies follow one another.
-
-    Parameters
-    ----------
-    makespan_s : float, s
-        With times linear around where the balance had the parts.
-    counts : array of shape (units,)
-        Length of each part, not rounded.
-    order, back : tuple of int
-        Units by number, in the order of their copies in and back.
-    """
-
-    makespan_s: float
-    counts: Floats
-    order: Order
-    back: Order
 
 
 def shared(curves: Sequence[Curve]) -> bool:
@@ -81,68 +60,84 @@ def swapped(curves: Sequence[Curve], order: Order) -> list[Order]:
     return orders
 
 
-def solve_chains(
-    curves: Sequence[Curve], masks: Masks, around: Floats, extent: int, order: Order, *, reverse: bool
-) -> tuple[Floats, Floats]:
-    """Solve the equations of one order for each choice of units.
+class Equations:
+    """The equations of a problem's units, for any choice of them and any order of their copies.
 
     Parameters
     ----------
     curves : sequence of Curve
-    masks : array of bool, of shape (choices, units)
-    around : array of shape (choices, units)
-        Lengths around which the times of computation are taken as linear.
     extent : int
-    order : tuple of int
-        Of the copies in.
-    reverse : bool
-        Whether the copies back are in the reverse order, instead of the same.
-
-    Returns
-    -------
-    makespans : array of shape (choices,), s
-        Infinite where a part would be shorter than the least, or longer than all.
-    counts : array of shape (choices, units)
+        Length of the axis that is split.
     """
-    count, number = masks.shape
-    start, slope = np.empty(masks.shape), np.empty(masks.shape)
-    for unit, curve in enumerate(curves):
-        start[:, unit], slope[:, unit] = curve.tangents(around[:, unit])
-    earlier = _earlier(curves, order)
-    inward, outward = earlier, earlier if reverse else earlier.T
-    in_fixed, in_unit, out_fixed, out_unit = (
-        np.array([getattr(curve, name) for curve in curves])
-        for name in ("in_fixed_s", "in_unit_s", "out_fixed_s", "out_unit_s")
-    )
-    ready = np.array([curve.ready_s if curve.bus is None else 0.0 for curve in curves])
-    used = masks.astype(np.float64)
-    matrix = np.zeros((count, number + 1, number + 1))
-    pairs = inward * in_unit + outward * out_unit
-    matrix[:, :number, :number] = pairs * used[:, None, :] * used[:, :, None]
-    diagonal = np.arange(number)
-    matrix[:, diagonal, diagonal] += np.where(masks, slope, 1.0)
-    matrix[:, :number, number] = -used
-    matrix[:, number, :number] = 1.0
-    right = np.zeros((count, number + 1))
-    right[:, :number] = -used * (start + ready + used @ (inward * in_fixed + outward * out_fixed).T)
-    right[:, number] = extent
-    try:
-        found = np.linalg.solve(matrix, right[:, :, None])[:, :, 0]
-    except np.linalg.LinAlgError:  # a unit that takes no time for more
-        return np.full(count, np.inf), np.zeros(masks.shape)
-    counts, makespans = found[:, :number], found[:, number]
-    least = np.array([curve.counts[0] for curve in curves])
-    good = np.all(
-        np.where(masks, (counts >= least * (1 - 1e-9)) & (counts <= extent * (1 + 1e-9)), True), axis=1
-    )
-    return np.where(good, makespans, np.inf), np.where(masks, np.clip(counts, 0, extent), 0.0)
 
+    def __init__(self, curves: Sequence[Curve], extent: int) -> None:
+        self._curves = curves
+        self._extent = extent
+        self._least = np.array([curve.counts[0] for curve in curves])
+        self._ready = np.array([curve.ready_s if curve.bus is None else 0.0 for curve in curves])
+        self._in_fixed = np.array([curve.in_fixed_s for curve in curves])
+        self._in_unit = np.array([curve.in_unit_s for curve in curves])
+        self._out_fixed = np.array([curve.out_fixed_s for curve in curves])
+        self._out_unit = np.array([curve.out_unit_s for curve in curves])
+        buses = [curve.bus for curve in curves]
+        self._same_bus = np.array([[one is not None and one == other for other in buses] for one in buses])
 
-def _earlier(curves: Sequence[Curve], order: Order) -> Floats:
-    """1 where the copy of the unit of the column is on the bus of that of the row and not after it."""
-    place = np.empty(len(order), np.int64)
-    place[list(order)] = np.arange(len(order))
-    buses = [curve.bus for curve in curves]
-    same = np.array([[one is not None and one == other for other in buses] for one in buses])
-    earlier: Floats = (same & (place[None, :] <= place[:, None])).astype(np.float64)
-    return earlier
+    def lines(self, around: Floats) -> tuple[Floats, Floats]:
+        """Times of computation as lines through lengths: their starts and slopes, in the shape of `around`."""
+        lines = [curve.tangents(around[:, unit]) for unit, curve in enumerate(self._curves)]
+        return np.stack([start for start, _ in lines], axis=1), np.stack(
+            [slope for _, slope in lines], axis=1
+        )
+
+    def solve(
+        self, masks: Masks, lines: tuple[Floats, Floats], order: Order, *, reverse: bool
+    ) -> tuple[Floats, Floats]:
+        """Solve the equations of one order for each choice of units.
+
+        Parameters
+        ----------
+        masks : array of bool, of shape (choices, units)
+        lines : (array of shape (choices, units), array of shape (choices, units))
+            Times of computation, as from `lines`.
+        order : tuple of int
+            Of the copies in.
+        reverse : bool
+            Whether the copies back are in the reverse order, instead of the same.
+
+        Returns
+        -------
+        makespans : array of shape (choices,), s
+            Infinite where a part would be shorter than the least, or longer than all.
+        counts : array of shape (choices, units)
+        """
+        count, number = masks.shape
+        start, slope = lines
+        inward = self._earlier(order)
+        outward = inward if reverse else inward.T
+        used = masks.astype(np.float64)
+        matrix = np.zeros((count, number + 1, number + 1))
+        pairs = inward * self._in_unit + outward * self._out_unit
+        matrix[:, :number, :number] = pairs * used[:, None, :] * used[:, :, None]
+        diagonal = np.arange(number)
+        matrix[:, diagonal, diagonal] += np.where(masks, slope, 1.0)
+        matrix[:, :number, number] = -used
+        matrix[:, number, :number] = 1.0
+        right = np.empty((count, number + 1, 1))
+        before = used @ (inward * self._in_fixed + outward * self._out_fixed).T
+        right[:, :number, 0] = -used * (start + self._ready + before)
+        right[:, number, 0] = self._extent
+        try:
+            found = np.linalg.solve(matrix, right)[:, :, 0]
+        except np.linalg.LinAlgError:  # a unit that takes no time for more
+            return np.full(count, np.inf), np.zeros(masks.shape)
+        counts, makespans = found[:, :number], found[:, number]
+        fits = (counts >= self._least * (1 - 1e-9)) & (counts <= self._extent * (1 + 1e-9))
+        good = np.all(fits | ~masks, axis=1)
+        counts = np.where(masks, np.minimum(np.maximum(counts, 0.0), self._extent), 0.0)
+        return np.where(good, makespans, np.inf), counts
+
+    def _earlier(self, order: Order) -> Floats:
+        """1 where the copy of the unit of the column is on the bus of that of the row and not after it."""
+        place = np.empty(len(order), np.int64)
+        place[list(order)] = np.arange(len(order))
+        return np.asarray(self._same_bus & (place[None, :] <= place[:, None]), np.float64)

@@ -80,7 +80,7 @@ class Curve:
         """Start and slope of the line through the segments that `counts` are in, in s and s for each unit."""
         if len(self.counts) < 2:
             return np.zeros_like(counts), np.full_like(counts, self.compute_s[0] / self.counts[0])
-        place = np.clip(np.searchsorted(self.counts, counts), 1, len(self.counts) - 1)
+        place = np.minimum(np.maximum(np.searchsorted(self.counts, counts), 1), len(self.counts) - 1)
         slope = (self.compute_s[place] - self.compute_s[place - 1]) / (
             self.counts[place] - self.counts[place - 1]
         )

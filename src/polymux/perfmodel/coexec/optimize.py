@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.balance import balance
-from polymux.perfmodel.coexec.chains import Order, first_orders, shared, solve_chains, swapped
+from polymux.perfmodel.coexec.chains import Equations, Order, first_orders, shared, swapped
 from polymux.perfmodel.coexec.curves import Curve, Floats, Masks, choices, make_curves
 from polymux.perfmodel.coexec.problem import Objective, Problem
 from polymux.perfmodel.coexec.split import Part, Split, energies_j, energy_j, schedule
@@ -95,7 +95,7 @@ def _value(
 def make_split(problem: Problem, curves: Sequence[Curve], found: Candidate, bound_s: float) -> Split:
     """Round the lengths to whole numbers and say when each part begins and ends."""
     _, lengths, order, back = found
-    counts = round_counts(lengths, problem.extent)
+    counts = _whole(curves, lengths, problem.extent)
     times = schedule(curves, counts, order, back)
     first, begins = 0, []
     for count in counts:
@@ -125,14 +125,14 @@ def make_split(problem: Problem, curves: Sequence[Curve], found: Candidate, boun
     )
 
 
-def round_counts(lengths: Iterable[float], extent: int) -> list[int]:
-    """Round lengths to whole numbers with the same sum, by largest remainders."""
-    exact = np.array(list(lengths), np.float64)
-    exact *= extent / exact.sum()
-    counts = np.floor(exact + 1e-9).astype(int)
-    for unit in np.argsort(counts - exact)[: extent - int(counts.sum())]:
-        counts[unit] += 1
-    return [int(count) for count in counts]
+def _whole(curves: Sequence[Curve], lengths: Floats, extent: int) -> list[int]:
+    """Round lengths down to whole numbers; what is left, less than one for each, goes to the fastest unit used."""
+    exact = lengths * (extent / lengths.sum())
+    counts = [int(length + 1e-6) for length in exact]
+    used = [unit for unit, count in enumerate(counts) if count]
+    fastest = min(used, key=lambda unit: curves[unit].compute_s[-1] / curves[unit].counts[-1])
+    counts[fastest] += extent - sum(counts)
+    return counts
 
 
 def _check_power(problem: Problem, curves: Sequence[Curve]) -> None:
@@ -157,10 +157,12 @@ def _best_chain(
 ) -> Candidate:
     """Solve all choices in the first orders, the best ones once more; then let neighbours change places."""
     orders = first_orders(curves)
+    equations = Equations(curves, problem.extent)
+    lines = equations.lines(around)
     found: list[tuple[float, Masks, Floats, Order, bool]] = []
     for order in orders:
         for reverse in (False, True):
-            makespans, counts = solve_chains(curves, masks, around, problem.extent, order, reverse=reverse)
+            makespans, counts = equations.solve(masks, lines, order, reverse=reverse)
             values = _values(curves, counts, makespans, objective)
             found += [
                 (float(values[row]), masks[row], counts[row], order, reverse)
@@ -172,13 +174,13 @@ def _best_chain(
             f"{problem.op} of {problem.sizes}: no split of it could be found; give fewer units"
         )
     found.sort(key=lambda its: its[0])
-    refined = [_refined(problem, curves, objective, *its[1:]) for its in found[:_REFINED]]
+    refined = [_refined(equations, curves, objective, *its[1:]) for its in found[:_REFINED]]
     best = min(refined, key=lambda its: its[0])
-    return best if len(orders[0]) < 4 else _improved(problem, curves, objective, best)
+    return best if len(orders[0]) < 4 else _improved(equations, curves, objective, best)
 
 
 def _refined(
-    problem: Problem,
+    equations: Equations,
     curves: Sequence[Curve],
     objective: Objective,
     mask: Masks,
@@ -190,8 +192,8 @@ def _refined(
     back = order[::-1] if reverse else order
     best = _evaluated(curves, objective, counts, order, back)
     for _ in range(3):
-        makespans, rows = solve_chains(
-            curves, mask[None, :], best[1][None, :], problem.extent, order, reverse=reverse
+        makespans, rows = equations.solve(
+            mask[None, :], equations.lines(best[1][None, :]), order, reverse=reverse
         )
         if not makespans[0] < np.inf:
             break
@@ -202,16 +204,17 @@ def _refined(
     return best
 
 
-def _improved(problem: Problem, curves: Sequence[Curve], objective: Objective, best: Candidate) -> Candidate:
+def _improved(
+    equations: Equations, curves: Sequence[Curve], objective: Objective, best: Candidate
+) -> Candidate:
     """Let neighbours in the order of copies change places as long as that helps."""
     for _ in range(len(curves)):
         candidates = []
         mask = best[1] > 0
         reverse = best[3] != best[2]
+        lines = equations.lines(best[1][None, :])
         for order in swapped(curves, best[2]):
-            makespans, rows = solve_chains(
-                curves, mask[None, :], best[1][None, :], problem.extent, order, reverse=reverse
-            )
+            makespans, rows = equations.solve(mask[None, :], lines, order, reverse=reverse)
             if makespans[0] < np.inf:
                 back = order[::-1] if reverse else order
                 candidates.append(_evaluated(curves, objective, rows[0], order, back))
