@@ -29,6 +29,7 @@ COMMANDS = {
     "profile show": "polymux.cli.profile_show",
     "profile forget": "polymux.cli.profile_forget",
     "profile together": "polymux.cli.profile_together",
+    "calibrate": "polymux.cli.calibrate",
     "replay": "polymux.cli.replay",
     "simulate": "polymux.cli.simulate",
     "coexec": "polymux.cli.coexec",

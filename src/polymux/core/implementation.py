@@ -117,4 +117,18 @@ class OpenVinoModel:
     path: str
 
 
-Implementation = PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | OnnxModel | OpenVinoModel
+@dataclass(frozen=True, slots=True)
+class CudaFunction:
+    """A Python callable over CuPy arrays.
+
+    Called as ``function(*inputs, *outputs, **scalars)`` with the stream current; what it enqueues there writes the
+    outputs in place.
+    """
+
+    api: ClassVar[str] = "cuda"
+    function: Callable[..., Any]
+
+
+Implementation = (
+    PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | CudaFunction | OnnxModel | OpenVinoModel
+)

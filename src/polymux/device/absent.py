@@ -1,4 +1,4 @@
-"""Kinds of device that this version cannot drive, and what is missing for each, for ``polymux devices``."""
+"""Kinds of device that are not used unless asked for, or not driven, and what is missing for each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _KINDS = (
 
 
 def absent_kinds() -> list[AbsentDevice]:
-    """Say why there is no cuda and no rocm device."""
+    """Say why there is no cuda and no rocm device, where none was asked for."""
     return [
-        AbsentDevice(api, reason(vendor, libraries, package)) for api, vendor, libraries, package in _KINDS
+        AbsentDevice(api, reason(vendor, libraries, package, is_driven=api == "cuda"))
+        for api, vendor, libraries, package in _KINDS
     ]
 
 
-def reason(vendor: str, libraries: Sequence[str], package: str) -> str:
+def reason(vendor: str, libraries: Sequence[str], package: str, is_driven: bool = False) -> str:
     """Say in a sentence what is missing.
 
     Parameters
@@ -32,12 +33,16 @@ def reason(vendor: str, libraries: Sequence[str], package: str) -> str:
         Names of the driver library, any of which will do.
     package : str
         The Python package that calls it.
+    is_driven : bool
+        Whether this version has such devices; they are used when they are asked for.
     """
     if not any(map(_loads, libraries)):
         return f"no {vendor} driver is installed: {libraries[0]} cannot be loaded"
     through_opencl = f"use the accelerator through {vendor}'s OpenCL driver (--device opencl)"
     if importlib.util.find_spec(package) is None:
         return f"{libraries[0]} is there, but the Python package {package} is not installed; {through_opencl}"
+    if is_driven:
+        return f"{libraries[0]} and {package} are there; it is used when it is asked for: --device cuda"
     return f"{libraries[0]} and {package} are there, but this version has no such device; {through_opencl}"
 
 

@@ -21,6 +21,7 @@ DEFAULT = ("cpu", "opencl")
 
 _FACTORIES = {
     "cpu": "polymux.device.cpu:open_devices",
+    "cuda": "polymux.device.cuda:open_devices",
     "opencl": "polymux.device.opencl_discovery:open_devices",
     "simulated": "polymux.device.simulated:open_devices",
 }
@@ -73,7 +74,8 @@ def discover(
     except BaseException:
         close_all(devices)
         raise
-    return devices, absent + absent_kinds()
+    opened = {device.spec.api for device in devices}
+    return devices, absent + [kind for kind in absent_kinds() if kind.name not in opened]
 
 
 def known_apis() -> list[str]:

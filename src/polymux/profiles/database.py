@@ -13,7 +13,7 @@ from polymux.core.errors import ConfigError
 APPLICATION_ID = 0x504D5850  # "PMXP"
 VERSION = 2
 _KEY = "profile store"
-TABLES = ("model", "device", "grid", "point", "cost", "roof", "beside")
+TABLES = ("model", "device", "grid", "point", "cost", "roof", "beside", "coexec")
 
 SCHEMA = """
 CREATE TABLE model (
@@ -54,6 +54,12 @@ CREATE TABLE beside (
 ) STRICT;
 """
 
+
+ADDED = """CREATE TABLE IF NOT EXISTS coexec (
+    device TEXT NOT NULL REFERENCES device(key) ON DELETE CASCADE, units INTEGER NOT NULL, kernel TEXT NOT NULL,
+    dtype TEXT NOT NULL, record TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (device, units, kernel, dtype)
+) STRICT"""
+"""A table that files of this version may lack; it is made when such a file is opened for writing."""
 _REMEDY = "move the file away and profile again with 'polymux profile', or name another with --store"
 
 
@@ -170,6 +176,8 @@ def _make(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
+        if connection.execute("PRAGMA user_version").fetchone()[0] == VERSION:
+            connection.execute(ADDED)
     except BaseException:
         connection.execute("ROLLBACK")
         raise
@@ -188,3 +196,9 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(1)")]
     if problems != ["ok"]:
         raise damaged(path, problems[0].replace("\n", " "))
+
+
+def has_table(connection: sqlite3.Connection, table: str) -> bool:
+    """Tell whether the file has a table; it may lack that of `ADDED` when it is only read."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (table,))
+    return found.fetchone() is not None

@@ -93,7 +93,7 @@ def identify(device: Mapping[str, Any]) -> DeviceIdentity:
     """
     api = str(device["api"])
     driver = _processor() if api == "cpu" else str(device.get("details", ""))
-    found = {name: number for name in _LIBRARIES.get(api, ()) if (number := _version(name))}
+    found = {name: number for name in _LIBRARIES.get(api, ()) if (number := package_version(name))}
     return DeviceIdentity(
         api, str(device["name"]), int(device["units"]), str(device["memory"]), driver, found
     )
@@ -127,7 +127,8 @@ def model_key(path: str | Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Version of an installed package; None when it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

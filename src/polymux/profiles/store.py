@@ -14,12 +14,14 @@ from polymux.perfmodel.interference import NO_INTERFERENCE, CoLocation, Interfer
 from polymux.perfmodel.measurement import Measurement
 from polymux.perfmodel.surface import TableSurface
 from polymux.perfmodel.surface_fit import fit_surface
+from polymux.profiles.coexec import CoexecUnit
 from polymux.profiles.database import (
     TABLES,
     checked,
     damaged,
     digest,
     errors_told,
+    has_table,
     open_database,
     transaction,
 )
@@ -147,6 +149,18 @@ class ProfileStore:
         rows = self._rows("beside", "WHERE device = ? ORDER BY model, neighbour", (device_key,))
         return [self._made(Beside, row[1:]) for row in rows]
 
+    def coexec(self, device_key: str) -> list[CoexecUnit]:
+        """Shares and kernels of a device that were calibrated for co-execution; see `coexec_device_key`."""
+        found = []
+        for _, units, kernel, dtype, text in self._rows(
+            "coexec", "WHERE device = ? ORDER BY units, kernel, dtype", (device_key,)
+        ):
+            try:
+                found.append(CoexecUnit.from_json(units, kernel, dtype, text))
+            except (ValueError, KeyError, TypeError, AttributeError, InvalidRequest) as error:
+                raise damaged(self.path, f"the calibration of {kernel}: {error}") from error
+        return found
+
     # What follows
 
     def interference(self, device_key: str, names: Mapping[str, str] | None = None) -> Interference:
@@ -268,6 +282,10 @@ class ProfileStore:
         """Add a measured pair, in place of an earlier one."""
         self._put("beside", (device_key, *astuple(beside)))
 
+    def put_coexec(self, device_key: str, unit: CoexecUnit) -> None:
+        """Add a calibration, in place of an earlier one of the same units, kernel and dtype."""
+        self._put("coexec", (device_key, *unit.key, unit.to_json()))
+
     def forget(self, model_key: str, device_key: str | None = None) -> None:
         """Remove a model's profile on one device, or the model with all its profiles."""
         with transaction(self.path, self._connection):
@@ -293,6 +311,8 @@ class ProfileStore:
 
     def _rows(self, table: str, where: str, arguments: Sequence[object] = ()) -> list[Sequence[Any]]:
         with errors_told(self.path):
+            if table == "coexec" and not has_table(self._connection, table):
+                return []
             rows = self._connection.execute(f"SELECT * FROM {table} {where}", arguments).fetchall()
         return [checked(self.path, table, row) for row in rows]
 

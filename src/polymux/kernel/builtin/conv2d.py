@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,33 +44,36 @@ _DIMENSIONS = """
   weight += group * m * depth;
   y += (image * outputs + group * m) * n;
 """
-SOURCE = f"""{tile.DEFINITIONS}
+TILE_LOADS = """
 // Where the windows of this tile's columns begin, and where the taps of its summands lie within a window.
 #define PREPARE                                                                                          \\
   __local int top[TILE_COLUMNS], left[TILE_COLUMNS], tap_row[TILE_K], tap_column[TILE_K];                \\
   __local long tap_plane[TILE_K];                                                                        \\
-  for (int j = item; j < TILE_COLUMNS; j += ITEMS) {{                                                     \\
+  for (int j = item; j < TILE_COLUMNS; j += ITEMS) {                                                     \\
     const long position = min(column0 + j, n - 1);                                                       \\
     top[j] = (int)(position / positions_w) * stride_h - padding_h;                                       \\
     left[j] = (int)(position % positions_w) * stride_w - padding_w;                                      \\
-  }}
+  }
 #define LOAD_A LOAD_TILE(a_tile, TILE_ROWS, weight, row0, m, depth, 1)
 #define LOAD_B                                                                                           \\
-  if (item < TILE_K) {{                                                                                   \\
+  if (item < TILE_K) {                                                                                   \\
     const long k = min(k0 + item, depth - 1);                                                            \\
     const int tap = (int)(k % (kernel_h * kernel_w));                                                    \\
     tap_plane[item] = k / (kernel_h * kernel_w) * height * width;                                        \\
     tap_row[item] = tap / kernel_w * dilation_h;                                                         \\
     tap_column[item] = tap % kernel_w * dilation_w;                                                      \\
-  }}                                                                                                      \\
+  }                                                                                                      \\
   barrier(CLK_LOCAL_MEM_FENCE);                                                                          \\
-  for (int s = item; s < TILE_K * TILE_COLUMNS; s += ITEMS) {{                                            \\
+  for (int s = item; s < TILE_K * TILE_COLUMNS; s += ITEMS) {                                            \\
     const int j = s % TILE_COLUMNS, kk = s / TILE_COLUMNS;                                               \\
     const int row = top[j] + tap_row[kk], column = left[j] + tap_column[kk];                             \\
     const int inside = row >= 0 && row < height && column >= 0 && column < width && k0 + kk < depth;     \\
     b_tile[kk][j] = inside ? x[tap_plane[kk] + (long)row * width + column] : (T)0;                       \\
-  }}
+  }
 #define STORE(row, column, value) y[(row) * n + (column)] = (value)
+"""
+"""Before a kernel with the parameters of `conv2d`: what fills the tiles of `tile.BODY`."""
+SOURCE = f"""{tile.DEFINITIONS}{TILE_LOADS}
 // The product of weight (m, depth) and the windows (depth, n), which exist only tile by tile.
 __kernel __attribute__((reqd_work_group_size(8, 8, 1))) void conv2d_tiles({_PARAMETERS}) {{
 {_DIMENSIONS}{tile.BODY}}}
@@ -127,24 +130,68 @@ def conv2d(x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], *, team: Team
     geometry = _geometry({"x": x, "weight": weight, "y": y}, scalars)
     if y.size == 0:
         return
-    row_nbytes = geometry.depth * geometry.groups * geometry.w.positions * x.itemsize
-    rows = min(geometry.h.positions, max(1, COLUMNS_NBYTES // max(row_nbytes, 1)))
-    strips = -(-geometry.h.positions // rows)
-    lines = -(-row_nbytes // LINE_NBYTES) if rows == 1 else 1
-    width = -(-geometry.w.positions // max(lines, 1))
+    strips = _strips(geometry, x.itemsize)
 
     def body(begin: int, end: int) -> None:
-        padded = None
-        for strip in range(begin, end):
-            image, first = strip // strips, strip % strips * rows
-            if padded is None or first == 0:
-                padded = _windows(x[image], geometry)
-            last = min(first + rows, geometry.h.positions)
-            for left in range(0, geometry.w.positions, width):
-                windows = padded[:, :, :, first:last, left : left + width]
-                _strip(windows, weight, y[image], first * geometry.w.positions + left, geometry)
+        _compute(x, weight, y, geometry, strips, begin, end)
 
-    team.parallel_for(geometry.images * strips, body)
+    team.parallel_for(geometry.images * strips.count, body)
+
+
+def correlate(
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    y: NDArray[Any],
+    groups: int,
+    h: WindowAxis,
+    w: WindowAxis,
+    product: Callable[..., Any] = np.matmul,
+) -> None:
+    """Compute all of y in the calling thread, as `conv2d`; operands are not checked, each image of y is contiguous.
+
+    `product` multiplies (weights, columns, into) of all groups.
+    """
+    geometry = _Geometry(len(x), x.shape[1], len(weight), groups, h, w)
+    strips = _strips(geometry, x.itemsize)
+    _compute(x, weight, y, geometry, strips, 0, geometry.images * strips.count, product)
+
+
+@dataclass(frozen=True, slots=True)
+class _Strips:
+    """`count` strips of an image's `rows` rows of positions, each laid out `width` positions of a row at a time."""
+
+    rows: int
+    count: int
+    width: int
+
+
+def _strips(geometry: _Geometry, itemsize: int) -> _Strips:
+    row_nbytes = geometry.depth * geometry.groups * geometry.w.positions * itemsize
+    rows = min(geometry.h.positions, max(1, COLUMNS_NBYTES // max(row_nbytes, 1)))
+    lines = -(-row_nbytes // LINE_NBYTES) if rows == 1 else 1
+    return _Strips(rows, -(-geometry.h.positions // rows), -(-geometry.w.positions // max(lines, 1)))
+
+
+def _compute(
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    y: NDArray[Any],
+    geometry: _Geometry,
+    strips: _Strips,
+    begin: int,
+    end: int,
+    product: Callable[..., Any] = np.matmul,
+) -> None:
+    """Compute the strips from `begin` to `end`, counted through all images."""
+    padded = None
+    for strip in range(begin, end):
+        image, first = strip // strips.count, strip % strips.count * strips.rows
+        if padded is None or first == 0:
+            padded = _windows(x[image], geometry)
+        last = min(first + strips.rows, geometry.h.positions)
+        for left in range(0, geometry.w.positions, strips.width):
+            windows = padded[:, :, :, first:last, left : left + strips.width]
+            _strip(windows, weight, y[image], first * geometry.w.positions + left, geometry, product)
 
 
 def _windows(image: NDArray[Any], geometry: _Geometry) -> NDArray[Any]:
@@ -173,13 +220,18 @@ def _check_padding(image: NDArray[Any], h: WindowAxis, w: WindowAxis) -> None:
 
 
 def _strip(
-    windows: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], begin: int, geometry: _Geometry
+    windows: NDArray[Any],
+    weight: NDArray[Any],
+    y: NDArray[Any],
+    begin: int,
+    geometry: _Geometry,
+    product: Callable[..., Any],
 ) -> None:
     width = windows.shape[3] * windows.shape[4]
     columns = windows.reshape(geometry.groups, geometry.depth, width)
     outputs = geometry.outputs // geometry.groups
     into = y.reshape(geometry.groups, outputs, -1)[:, :, begin : begin + width]
-    np.matmul(weight.reshape(geometry.groups, outputs, geometry.depth), columns, out=into)
+    product(weight.reshape(geometry.groups, outputs, geometry.depth), columns, into)
 
 
 def plan(spec: KernelSpec, buffers: Sequence[BufferView], scalars: check.Scalars) -> OpenCLPlan:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from polymux.core.implementation import OpenCLSource
+from polymux.core.implementation import CudaFunction, OpenCLSource
 from polymux.core.kernel_spec import BufferParam, KernelSpec
 from polymux.core.opencl_plan import OpenCLPlan
 from polymux.core.task_view import BufferView
@@ -39,4 +40,11 @@ def plan(spec: KernelSpec, buffers: Sequence[BufferView], _scalars: check.Scalar
     return OpenCLPlan((launch("copy", [*pointers(2), long(n)], (n,)),), (bits_option(arrays["x"].dtype),))
 
 
-KERNEL = Definition(SPEC, (native("copy"), OpenCLSource(SOURCE, plan)))
+def on_cuda(x: Any, y: Any) -> None:
+    """CuPy's copy."""
+    check.require_same_dtypes({"x": x, "y": y})
+    check.require_same_shapes({"x": x, "y": y})
+    y[...] = x
+
+
+KERNEL = Definition(SPEC, (native("copy"), OpenCLSource(SOURCE, plan), CudaFunction(on_cuda)))

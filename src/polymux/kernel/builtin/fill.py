@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from polymux.core.dtype import DType
 from polymux.core.errors import InvalidRequest
-from polymux.core.implementation import OpenCLSource
+from polymux.core.implementation import CudaFunction, OpenCLSource
 from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
 from polymux.core.opencl_plan import OpenCLPlan
 from polymux.core.task_view import BufferView
@@ -94,4 +95,10 @@ def _does_not_fit(dtype: DType, value: float, why: str) -> InvalidRequest:
     return InvalidRequest(f"value {value!r} does not fit the elements of y ({dtype.name_short}): {why}")
 
 
-KERNEL = Definition(SPEC, (native("fill"), OpenCLSource(SOURCE, plan)))
+def on_cuda(y: Any, *, value: float) -> None:
+    """CuPy's fill."""
+    element_bits(DType.from_numpy(y.dtype), value)  # which refuses what does not fit
+    y.fill(value)
+
+
+KERNEL = Definition(SPEC, (native("fill"), OpenCLSource(SOURCE, plan), CudaFunction(on_cuda)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polymux.core.implementation import OpenCLSource
+from polymux.core.implementation import CudaFunction, OpenCLSource
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.opencl_plan import OpenCLLaunch, OpenCLPlan
 from polymux.core.task_view import BufferView
@@ -26,4 +26,6 @@ def plan(_spec: KernelSpec, _buffers: Sequence[BufferView], _scalars: Scalars) -
     return OpenCLPlan((OpenCLLaunch("noop", (), (1,), (1,)),))
 
 
-KERNEL = Definition(SPEC, (native("noop", threads=False), OpenCLSource(SOURCE, plan)))
+KERNEL = Definition(
+    SPEC, (native("noop", threads=False), OpenCLSource(SOURCE, plan), CudaFunction(lambda *_: None))
+)
