@@ -17,19 +17,23 @@
 #include <unistd.h>
 
 enum { OP_WATCH = 1, OP_FORGET = 2 };
-enum { MAX_WATCHED = 4096 };
+enum { MAX_WATCHED = 4096, PATH_NBYTES = 256, PASSES = 4 };
+
+/* How a job is in the background: a control group was made for it, its own comes last, or its session does. */
+enum { NOT_IN_BACKGROUND = 0, GROUP_MADE = 1, OWN_GROUP = 2, SESSION = 3 };
 
 struct record {
   int32_t op;
   int32_t pid;
   int32_t group; /* 1: all processes of the group that the process leads */
   int32_t idle;  /* 1: its threads may be in the idle class and belong into the normal one */
+  int32_t background;
+  int32_t nice;           /* that the session had before */
+  char path[PATH_NBYTES]; /* of the group's directory, or the file of the session's nice value */
 };
 
 struct watched {
-  int32_t pid;
-  int32_t group;
-  int32_t idle;
+  struct record job;
   int pidfd;
 };
 
@@ -38,7 +42,7 @@ static int n_watched;
 
 static int find(int32_t pid) {
   for (int i = 0; i < n_watched; ++i) {
-    if (watched[i].pid == pid) return i;
+    if (watched[i].job.pid == pid) return i;
   }
   return -1;
 }
@@ -53,16 +57,15 @@ static void take(const struct record* record) {
   if (at >= 0) forget(at);
   if (record->op != OP_WATCH || record->pid <= 1 || n_watched == MAX_WATCHED) return;
   struct watched* new = &watched[n_watched++];
-  new->pid = record->pid;
-  new->group = record->group;
-  new->idle = record->idle;
+  new->job = *record;
+  new->job.path[PATH_NBYTES - 1] = '\0';
   new->pidfd = (int)syscall(SYS_pidfd_open, record->pid, 0);
 }
 
 /* Whether the process that was named is still the one that was meant; a group outlives its leader. */
-static int is_same(const struct watched* job) {
-  if (job->pidfd < 0) return 0;
-  struct pollfd ended = {.fd = job->pidfd, .events = POLLIN};
+static int is_same(const struct watched* watched_job) {
+  if (watched_job->pidfd < 0) return 0;
+  struct pollfd ended = {.fd = watched_job->pidfd, .events = POLLIN};
   return poll(&ended, 1, 0) == 0;
 }
 
@@ -105,8 +108,40 @@ static void make_group_normal(int group) {
   closedir(processes);
 }
 
-static void let_go(const struct watched* job) {
-  int same = is_same(job);
+static void write_number(const char* folder, const char* name, int number) {
+  char path[PATH_NBYTES + 64];
+  snprintf(path, sizeof(path), "%s%s", folder, name);
+  FILE* file = fopen(path, "we");
+  if (file == NULL) return;
+  fprintf(file, "%d", number);
+  fclose(file);
+}
+
+/* Moves all processes of a control group into the one above, and removes it. */
+static void dissolve(const char* group) {
+  char path[PATH_NBYTES + 64];
+  snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+  for (int pass = 0; pass < PASSES; ++pass) {
+    FILE* file = fopen(path, "re");
+    if (file == NULL) return;
+    int pid = 0, found = 0;
+    for (; fscanf(file, "%d", &pid) == 1; ++found) write_number(group, "/../cgroup.procs", pid);
+    fclose(file);
+    if (found == 0) break;
+  }
+  rmdir(group);
+}
+
+static void leave_background(const struct record* job, int same) {
+  if (job->background == GROUP_MADE) dissolve(job->path);
+  if (job->background == OWN_GROUP) write_number(job->path, "/cpu.idle", 0);
+  if (job->background == SESSION && same) write_number(job->path, "", job->nice);
+}
+
+static void let_go(const struct watched* watched_job) {
+  const struct record* job = &watched_job->job;
+  int same = is_same(watched_job);
+  leave_background(job, same);
   if (job->group) {
     kill(-job->pid, SIGCONT);
     if (job->idle) make_group_normal(job->pid);

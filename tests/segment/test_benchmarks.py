@@ -167,6 +167,9 @@ def test_moves_are_measured_each_way_between_the_memories_with_what_they_copied(
         (["apps", "--size", "lots"], "'lots'"),
         (["apps", "--size", "1KiB"], "give 1MiB to 64GiB"),
         (["issue", "--app", "pathfinder"], "--app and --size choose for apps, not for issue"),
+        (["preempt", "--model", "vgg"], "resnet50"),
+        (["preempt", "--load", "1.5"], "give 0.01 to 0.9"),
+        (["apps", "--load", "0.15"], "--model and --load choose for preempt, not for apps"),
     ],
 )
 def test_a_choice_that_cannot_be_is_refused(arguments: list[str], words: str) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.server.connection import Peer
-from polymux.server.jobs.process import JobProcess, can_idle, find_process, idle_gives_way
+from polymux.server.jobs.background import shares_group
+from polymux.server.jobs.process import JobProcess, can_idle, find_process
 from tests.segment.server_process import until
 
 WAITING = "import threading; print(flush=True); threading.Event().wait()"
@@ -138,25 +139,63 @@ def test_a_process_that_leads_its_group_is_held_with_the_group(program: subproce
     job.close()
 
 
-@pytest.mark.parametrize(
-    ("autogroup", "cgroup", "gives_way"),
-    [("0", "0::/same", True), ("1", "0::/same", False), ("0", "0::/other", False), (None, "0::/same", True)],
-)
-def test_the_idle_class_is_of_use_only_within_the_kernels_groups(
-    autogroup: str | None, cgroup: str, gives_way: bool, tmp_path: Path
-) -> None:
+def test_a_process_of_the_same_session_is_in_the_same_group(program: subprocess.Popen[str]) -> None:
+    assert shares_group(program.pid)
+
+
+def test_a_job_in_the_background_is_put_back_as_it_was() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", WITH_CHILD], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        for pid, group in ((os.getpid(), "0::/same"), (process.pid, cgroup)):
-            (tmp_path / str(pid)).mkdir()
-            (tmp_path / str(pid) / "cgroup").write_text(group)
-        if autogroup is not None:
-            (tmp_path / "sys/kernel").mkdir(parents=True)
-            (tmp_path / "sys/kernel/sched_autogroup_enabled").write_text(autogroup + "\n")
-        assert idle_gives_way(process.pid, tmp_path) is gives_way
-        process.kill()
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            before = [where(pid) for pid in (process.pid, child)]
+            job = JobProcess(process.pid, group=True, background=True)
+            assert not job.in_background
+            job.enter_background(can_idle())
+            if job.background is not None:
+                assert job.in_background in ("control group", "session")
+                assert job.may_idle
+                assert all(is_last(pid) for pid in (process.pid, child))
+            job.make_idle()
+            job.go_on()
+            if job.background is not None:
+                assert all(is_last(pid) for pid in (process.pid, child)), "it stays in the background"
+            job.close()
+            assert [where(pid) for pid in (process.pid, child)] == before
+            assert job.background is None or not Path(job.background.path, "cpu.idle").exists()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_process_of_the_same_session_leaves_its_cores(program: subprocess.Popen[str]) -> None:
-    assert idle_gives_way(program.pid)
+def test_a_job_that_is_in_the_background_by_its_threads_is_put_back(program: subprocess.Popen[str]) -> None:
+    job = JobProcess(program.pid, group=True, background=True)
+    job.background = None  # as where others are in its session, and no control group can be made
+    job.enter_background(can_idle())
+    assert job.in_background == ("threads" if can_idle() else "")
+    assert os.sched_getscheduler(program.pid) == (os.SCHED_IDLE if can_idle() else os.SCHED_OTHER)
+    job.close()
+    assert os.sched_getscheduler(program.pid) == os.SCHED_OTHER
+
+
+def test_a_job_that_comes_first_is_not_put_into_the_background(program: subprocess.Popen[str]) -> None:
+    job = JobProcess(program.pid, group=True)
+    before = where(program.pid)
+    job.enter_background(can_idle())
+    assert not job.in_background
+    assert where(program.pid) == before
+    job.close()
+
+
+def where(pid: int) -> tuple[str, str, int]:
+    """In which groups a process is, and how the kernel schedules it."""
+    texts = [Path(f"/proc/{pid}/{name}") for name in ("cgroup", "autogroup")]
+    groups = [text.read_text() if text.exists() else "" for text in texts]
+    return groups[0], groups[1], os.sched_getscheduler(pid)
+
+
+def is_last(pid: int) -> bool:
+    """Whether a control group of a process, or its session, comes after all others."""
+    groups, session, _ = where(pid)
+    return f"polymux-job-{os.getpgid(pid)}" in groups or session.endswith("nice 19\n")

@@ -16,6 +16,7 @@ import pytest
 
 from polymux.client import Client
 from polymux.core.errors import Closed, InvalidRequest, ServerGone
+from polymux.server.jobs.process import can_idle
 from tests.segment.job_program import Counter
 from tests.segment.server_process import ServerProcess, until
 
@@ -67,6 +68,14 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     kernels = str(HERE / "kernels_of_operator.py")
     with ServerProcess(tmp_path, "--device", "cpu", "--kernels", kernels) as made:
         yield made
+
+
+def in_group_of_this_process(pid: int) -> bool:
+    """Whether a process is as this one started it: in its control group, its session and its scheduling class."""
+    groups = [
+        [Path(f"/proc/{who}/{name}").read_text() for name in ("cgroup", "autogroup")] for who in (pid, "self")
+    ]
+    return groups[0] == groups[1] and os.sched_getscheduler(pid) == os.sched_getscheduler(0)
 
 
 def jobs(server: ServerProcess) -> dict[str, dict[str, Any]]:
@@ -153,9 +162,12 @@ def test_a_job_goes_on_when_the_server_is_killed_while_it_is_stopped(
     with job(server, tmp_path, STOPPED) as counting, server.connect() as client:
         sleep(client, 60)
         until(lambda: counting.state() == "T")
+        (row,) = jobs(server).values()
+        assert row["background"] or not can_idle()
         server.kill()
         assert counting.line().startswith("ServerGone")
         counting.expect_running()
+        until(lambda: in_group_of_this_process(counting.process.pid), 30)
 
 
 def test_a_job_hears_of_the_end_of_the_server(server: ServerProcess, tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ class Effort:
         Applications that `apps` runs; all of them if empty.
     sizes_nbytes : tuple of int
         Sizes at which `apps` runs them; its own choice if empty.
+    served : tuple of str
+        Models that `preempt` serves; its own choice if empty.
+    loads : tuple of float
+        At which `preempt` serves them, 0 to 1; its own choice if empty.
     """
 
     rounds: int = 5
@@ -45,6 +49,8 @@ class Effort:
     models: int = 10_000
     applications: tuple[str, ...] = ()
     sizes_nbytes: tuple[int, ...] = ()
+    served: tuple[str, ...] = ()
+    loads: tuple[float, ...] = ()
 
 
 FULL = Effort()

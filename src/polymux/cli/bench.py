@@ -14,6 +14,7 @@ from rich.console import Console
 from polymux import bench
 from polymux.apps.registry import APPLICATIONS
 from polymux.bench.effort import FULL, MIB, QUICK, Effort
+from polymux.bench.preempt.configurations import MODELS as SERVED
 from polymux.bench.report import Report
 from polymux.cli.text import terminal
 from polymux.core.errors import PolymuxError
@@ -34,7 +35,8 @@ _EXAMPLE = """\
   reuse       models that take JPEG files: input stages beside the device and shared, against jobs that take turns
   decide      what deciding about requests costs with 10, 100 and 1,000 models, every policy
   cluster     10,000 models on 1,000 simulated devices: placed, simulated and planned (some minutes)
-  preempt     inference next to PyTorch training on the same cores, every way to share them (up to an hour)
+  preempt     inference next to PyTorch training on the same cores, every way to share them (25 minutes);
+              in parts: --model, --load
   switchflow  training in the background of requests, and two trainings on one device: three policies; simulated
   all         all of them
 
@@ -72,6 +74,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NBYTES",
         help="apps: only this size, such as 16MiB; may be repeated",
     )
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        choices=list(SERVED),
+        help="preempt: serve only this model; may be repeated",
+    )
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        type=_load,
+        metavar="L",
+        help="preempt: only at this load, such as 0.15; may be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -79,10 +96,20 @@ def run(args: argparse.Namespace) -> int:
     """Run the benchmarks and print what they found."""
     names = list(bench.BENCHMARKS) if args.name == "all" else [args.name]
     effort = QUICK if args.quick else FULL
-    effort = replace(effort, applications=tuple(args.app), sizes_nbytes=tuple(sorted(args.size)))
-    if (args.app or args.size) and args.name != "apps":
-        print(f"polymux bench: --app and --size choose for apps, not for {args.name}", file=sys.stderr)
-        return 2
+    effort = replace(
+        effort,
+        applications=tuple(args.app),
+        sizes_nbytes=tuple(sorted(args.size)),
+        served=tuple(args.model),
+        loads=tuple(sorted(args.load)),
+    )
+    for options, given, name in (
+        ("--app and --size", args.app or args.size, "apps"),
+        ("--model and --load", args.model or args.load, "preempt"),
+    ):
+        if given and args.name != name:
+            print(f"polymux bench: {options} choose for {name}, not for {args.name}", file=sys.stderr)
+            return 2
     console, progress = terminal(), Console(stderr=True)
     results = {}
     signal.signal(signal.SIGTERM, _end)
@@ -114,6 +141,16 @@ def _size(text: str) -> int:
     if not MIB <= nbytes <= 64 << 30:
         raise argparse.ArgumentTypeError(f"{text!r}: give 1MiB to 64GiB")
     return nbytes
+
+
+def _load(text: str) -> float:
+    try:
+        load = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0.01 <= load <= 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r}: give 0.01 to 0.9")
+    return load
 
 
 def _measured(name: str, effort: Effort, console: Console) -> Report:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from polymux.bench.cores import choose_cores
 from polymux.bench.effort import Effort
 from polymux.bench.preempt.cell import DISTURBED, Cell, Size, measure_cell, opened, opened_trainers
+from polymux.bench.preempt.configurations import LOADS, MODELS
 from polymux.bench.preempt.table import table
 from polymux.bench.preempt.trainer import require_torch
 from polymux.bench.preempt.verdicts import alone, result, rows, train_alone_per_s
 from polymux.bench.report import Progress, Report
 
-FULL_SIZE = Size(("squeezenet", "resnet50", "read_text"), (0.15, 0.4), 150, (5.0, 12.0), (3, 6))
-QUICK_SIZE = Size(("squeezenet",), (0.15, 0.4), 20, (1.0, 2.0), (1, 1))
+FULL_SIZE = Size(MODELS, LOADS, 60, (3.0, 8.0), (3, 6), budget_s=200.0)
+"""Some 20 minutes."""
+QUICK_SIZE = Size(MODELS[:1], LOADS, 20, (1.0, 2.0), (1, 1), budget_s=60.0)
 
 
 def run(effort: Effort, progress: Progress) -> Report:
     """Measure every configuration."""
-    return measure(QUICK_SIZE if effort.rounds <= 2 else FULL_SIZE, progress)
+    size = QUICK_SIZE if effort.rounds <= 2 else FULL_SIZE
+    chosen = replace(size, models=effort.served or size.models, loads=effort.loads or size.loads)
+    return measure(chosen, progress)
 
 
 def measure(size: Size, progress: Progress) -> Report:
@@ -61,8 +66,8 @@ def _notes(cells: Sequence[Cell], cores: Sequence[int]) -> tuple[str, ...]:
     notes = [
         f"all processes on {'cores' if len(cores) > 1 else 'core'} {', '.join(map(str, cores))}; a load is requests a"
         " second x the median time of a request alone",
-        "times count from when a request was due; medians over rounds; every configuration of a round has the same"
-        " Poisson arrivals",
+        "times count from when a request was due; percentiles of the requests of all rounds; every configuration of a"
+        " round has the same Poisson arrivals",
         "training: steps in the same seconds; kept: of those a second of training alone",
         "rounds: "
         + "; ".join(

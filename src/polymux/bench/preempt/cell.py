@@ -1,4 +1,4 @@
-"""One model at one load: every configuration in turns, round after round, until the medians are steady."""
+"""One model at one load: every configuration in turns, round after round, until the figures are steady."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from polymux.bench.cores import pinned_to
 from polymux.bench.preempt.configurations import CONFIGURATIONS, TRAINERS, Configuration
-from polymux.bench.preempt.figures import Figures, Round, medians, percentile_ms, steady, steps_per_s
+from polymux.bench.preempt.figures import Figures, Round, Turn, steady, steps_per_s, together
 from polymux.bench.preempt.gate import make_gate
 from polymux.bench.preempt.machine import Machine
 from polymux.bench.preempt.served import server_on, wait_p99_ms
@@ -26,6 +26,8 @@ DISTURBED = 0.05
 """Part of the cores' time that others take at most in a round that counts."""
 SETTLE_S = 0.5
 """Training goes on for so long before a load begins."""
+TRAIN_ALONE_S = 4.0
+"""Longest that training alone is watched in a round."""
 TIMEOUT_S = 120.0
 """Beyond the length of a load."""
 
@@ -42,7 +44,9 @@ class Size:
     seconds : (float, float)
         Shortest and longest load.
     rounds : (int, int)
-        That count: fewest, and most until the medians are steady.
+        That count: fewest, and most until the figures are steady.
+    budget_s : float
+        No round beyond the fewest begins that would not have ended after so long, for one model at one load.
     configurations : tuple of Configuration
     """
 
@@ -51,6 +55,7 @@ class Size:
     requests: int
     seconds: tuple[float, float]
     rounds: tuple[int, int]
+    budget_s: float
     configurations: tuple[Configuration, ...] = CONFIGURATIONS
 
     def seconds_at(self, rate_per_s: float) -> float:
@@ -75,7 +80,6 @@ class Cell:
     others : float
         Part of the cores' time that others took in the worst round that counts.
     found : mapping of str to Figures
-        Medians over the rounds.
     """
 
     model: str
@@ -108,13 +112,12 @@ class Bench:
 
     def measure(
         self, configuration: Configuration, times_ns: Sequence[int], seconds: float
-    ) -> tuple[Figures, float]:
+    ) -> tuple[Turn, float]:
         """Run a load, or nothing but training; also tells which part of the cores' time others took."""
         if configuration.threads != "server":
             return self._measure(configuration, times_ns, seconds, None)
         with server_on(self._cores) as server:
-            figures, others = self._measure(configuration, times_ns, seconds, server)
-            return replace(figures, wait_p99_ms=wait_p99_ms(server)), others
+            return self._measure(configuration, times_ns, seconds, server)
 
     def _measure(
         self,
@@ -122,10 +125,12 @@ class Bench:
         times_ns: Sequence[int],
         seconds: float,
         server: PrivateServer | None,
-    ) -> tuple[Figures, float]:
+    ) -> tuple[Turn, float]:
         socket = server.socket if server is not None else None
         pids = [*self._pids, *([server.pid] if server is not None else [])]
         trainer = self._trainers[configuration.trainer] if configuration.trainer else None
+        if configuration.threads is None:
+            seconds = min(seconds, TRAIN_ALONE_S)
         if trainer is not None:
             trainer.ask(TIMEOUT_S, do="train", boundary=configuration.boundary, socket=socket)
             time.sleep(SETTLE_S)
@@ -138,10 +143,8 @@ class Bench:
         if trainer is not None:
             ends = trainer.ask(TIMEOUT_S, do="stop")["ends_ns"]
             train_per_s = steps_per_s(ends, start_ns, start_ns + round(seconds * 1e9))
-        figures = Figures(
-            percentile_ms(latencies, 50), percentile_ms(latencies, 99), train_per_s, percentile_ms(waits, 99)
-        )
-        return figures, self._machine.others(before, after)
+        known = wait_p99_ms(server) if server is not None else None
+        return Turn(latencies, waits, train_per_s, known), self._machine.others(before, after)
 
     def _load(
         self, configuration: Configuration, times_ns: Sequence[int], seconds: float, socket: str | None
@@ -204,7 +207,8 @@ def arrivals(rate_per_s: float, seconds: float, seed: Sequence[int]) -> list[int
 def measure_cell(
     bench: Bench, model: str, load: float, service_ns: int, size: Size, progress: Progress
 ) -> Cell:
-    """Measure every configuration in rounds until the medians are steady, or for as many rounds as there may be."""
+    """Measure every configuration in rounds until the figures are steady, or for as long as there may be."""
+    began = time.monotonic()
     rate = load / service_ns * 1e9
     seconds = size.seconds_at(rate)
     fewest, most = size.rounds
@@ -217,10 +221,13 @@ def measure_cell(
         times_ns = arrivals(rate, seconds, (index, size.models.index(model), round(load * 1000)))
         found = _round(bench, size.configurations, index, times_ns, seconds, what, progress)
         (disturbed if found[0] > DISTURBED else counted).append(found)
-        if len(counted) >= most or (len(counted) >= fewest and steady([turn for _, turn in counted])):
+        if len(counted) >= most or (len(counted) >= fewest and steady([turns for _, turns in counted])):
             break
         if not counted and len(disturbed) >= fewest:
             break  # a busy machine: it will not become better by waiting
+        spent_s = time.monotonic() - began
+        if index + 1 >= fewest and spent_s * (index + 2) / (index + 1) > size.budget_s:
+            break
     used = counted or sorted(disturbed, key=lambda turn: turn[0])[:fewest]
     return Cell(
         model,
@@ -231,7 +238,7 @@ def measure_cell(
         len(used),
         len(disturbed) if counted else 0,
         max(others for others, _ in used),
-        medians([turn for _, turn in used]),
+        together([turns for _, turns in used]),
     )
 
 
@@ -246,7 +253,7 @@ def _round(
 ) -> tuple[float, Round]:
     """Measure each configuration once, beginning with another one each time."""
     turn = index % len(configurations)
-    found: dict[str, Figures] = {}
+    found: dict[str, Turn] = {}
     worst = 0.0
     for configuration in (*configurations[turn:], *configurations[:turn]):
         progress(f"{what}: {configuration.name}")

@@ -83,3 +83,7 @@ CONFIGURATIONS = (
     Configuration("polymux", "server", "leased", "lease"),
 )
 """In the order of the first round; each further round begins one later."""
+
+MODELS = ("squeezenet", "resnet50", "read_text")
+LOADS = (0.15, 0.4)
+"""What is measured: each model at each load."""

@@ -1,27 +1,53 @@
-"""From rounds to results: percentiles of each round, medians over rounds, and whether these are steady."""
+"""From rounds to results: percentiles of all requests, medians of the rest, and whether these are steady."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 STEADY = 0.05
-"""Most that one more round may move a median."""
+"""Most that one more round may move a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one configuration did in one round.
+
+    Attributes
+    ----------
+    latencies_ns : sequence of int
+        Of the requests, from when each was due.
+    waits_ns : sequence of int
+        How long inference waited for the cores, each time that it wanted them.
+    train_steps_per_s : float, optional
+        None: there was no training.
+    wait_p99_ms : float, optional
+        Of the waits, where it is a server that knows them.
+    """
+
+    latencies_ns: Sequence[int] = ()
+    waits_ns: Sequence[int] = ()
+    train_steps_per_s: float | None = None
+    wait_p99_ms: float | None = None
+
+
+Round = Mapping[str, Turn]
+"""By the name of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one configuration came to, in one round or as medians over rounds.
+    """What one configuration came to.
 
     Attributes
     ----------
     p50_ms, p99_ms : float, optional
-        Of the requests, from when each was due; None: there were none.
+        Of the requests of all rounds, from when each was due; None: there were none.
     train_steps_per_s : float, optional
-        None: there was no training.
+        Median over rounds; None: there was no training.
     wait_p99_ms : float, optional
         How long inference waited for the cores; None where it does not wait for anybody to let go of them.
     """
@@ -30,14 +56,6 @@ class Figures:
     p99_ms: float | None = None
     train_steps_per_s: float | None = None
     wait_p99_ms: float | None = None
-
-    def values(self) -> tuple[float | None, ...]:
-        """All of them."""
-        return self.p50_ms, self.p99_ms, self.train_steps_per_s, self.wait_p99_ms
-
-
-Round = Mapping[str, Figures]
-"""By the name of the configuration."""
 
 
 def percentile_ms(times_ns: Sequence[int], percent: float) -> float | None:
@@ -58,26 +76,43 @@ def steps_per_s(ends_ns: Sequence[int], start_ns: int, end_ns: int) -> float:
     return float(done[1] - done[0]) / (end_ns - start_ns) * 1e9
 
 
-def medians(rounds: Sequence[Round]) -> dict[str, Figures]:
-    """Take the median over rounds of each configuration's figures."""
-    return {name: Figures(*map(_median, *(turn[name].values() for turn in rounds))) for name in rounds[0]}
+def figures(turns: Sequence[Turn]) -> Figures:
+    """Put the rounds of a configuration together."""
+    latencies = [time for turn in turns for time in turn.latencies_ns]
+    waits = [time for turn in turns for time in turn.waits_ns]
+    told = _median(turn.wait_p99_ms for turn in turns)
+    return Figures(
+        percentile_ms(latencies, 50),
+        percentile_ms(latencies, 99),
+        _median(turn.train_steps_per_s for turn in turns),
+        percentile_ms(waits, 99) if told is None else told,
+    )
 
 
-def _median(*values: float | None) -> float | None:
+def together(rounds: Sequence[Round]) -> dict[str, Figures]:
+    """Put rounds together, configuration by configuration."""
+    return {name: figures([turns[name] for turns in rounds]) for name in rounds[0]}
+
+
+def _median(values: Iterable[float | None]) -> float | None:
     there = [value for value in values if value is not None]
     return median(there) if there else None
 
 
 def steady(rounds: Sequence[Round]) -> bool:
-    """Tell whether the last round moved no median by more than `STEADY`."""
+    """Tell whether the last round moved no figure of requests or training by more than `STEADY`."""
     if len(rounds) < 3:
         return False
-    before, after = medians(rounds[:-1]), medians(rounds)
+    before, after = together(rounds[:-1]), together(rounds)
     return all(
         old is None or new is None or abs(new - old) <= STEADY * old
         for name in after
-        for old, new in zip(before[name].values()[:3], after[name].values()[:3], strict=True)
+        for old, new in zip(_judged(before[name]), _judged(after[name]), strict=True)
     )
+
+
+def _judged(found: Figures) -> tuple[float | None, ...]:
+    return found.p50_ms, found.p99_ms, found.train_steps_per_s
 
 
 def best_alone(found: Mapping[str, Figures], names: Sequence[str]) -> str:

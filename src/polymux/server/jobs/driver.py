@@ -35,6 +35,7 @@ from polymux.sched.jobs.engine import JobEngine
 from polymux.server.jobs.door import Door, Gated
 from polymux.server.jobs.guard import Guard
 from polymux.server.jobs.lease import Lease
+from polymux.server.jobs.process import can_idle
 
 GRAIN_NS = 1_000_000
 """The engine is woken at whole multiples of this."""
@@ -65,6 +66,7 @@ class JobDriver:
         self._leases: dict[JobId, Lease] = {}
         self._lost: set[DeviceId] = set()
         self._guard = Guard()
+        self._may_idle = can_idle()
         self._wake_ups: list[int] = []
         self._times: set[int] = set()
         self._events: list[JobEvent] = []
@@ -103,6 +105,7 @@ class JobDriver:
             try:
                 if lease.process is not None and lease.outer is None:
                     self._guard.watch(lease.process)
+                    lease.process.enter_background(self._may_idle)
                 refused = next(
                     (d for d in self._handle(JobOpened(lease.spec)) if isinstance(d, RejectJob)), None
                 )

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import polymux.server
 from polymux.core.errors import DeviceUnavailable
+from polymux.server.jobs.background import PATH_NBYTES
 from polymux.server.jobs.process import JobProcess
 
 EXECUTABLE = Path(polymux.server.__file__).resolve().parents[1] / "bin" / "polymux-guard"
-_RECORD = struct.Struct("4i")
+_RECORD = struct.Struct(f"6i{PATH_NBYTES}s")
+"""What is to be done with which process, whether it is a group, whether its threads may be idle, and its background."""
 _WATCH, _FORGET = 1, 2
 
 
@@ -84,5 +86,8 @@ class Guard:
     def _tell(self, what: int, job: JobProcess) -> None:
         if self._process is None or self._process.stdin is None:
             return
+        back = job.background
+        way, nice, path = (0, 0, b"") if back is None else (int(back.way), back.nice, os.fsencode(back.path))
+        record = _RECORD.pack(what, job.pid, job.group, True, way, nice, path)
         with contextlib.suppress(OSError):  # it has been killed; `check` notices
-            os.write(self._process.stdin.fileno(), _RECORD.pack(what, job.pid, job.group, True))
+            os.write(self._process.stdin.fileno(), record)

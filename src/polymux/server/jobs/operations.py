@@ -147,7 +147,10 @@ class _JobOperations:
             return None
         if outer is not None:
             return outer.process
-        return None if self._parts.jobs.has(pid) else find_process(pid, request.caller.peer)
+        if self._parts.jobs.has(pid):
+            return None
+        on_cores = all(device in self._parts.jobs.cores for device in spec.devices)
+        return find_process(pid, request.caller.peer, background=spec.priority <= 0 and on_cores)
 
     def _spec(self, request: Request, outer: Lease | None) -> JobSpec:
         given = outer.spec if outer is not None else None

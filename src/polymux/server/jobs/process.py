@@ -11,6 +11,7 @@ from pathlib import Path
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.server.connection import Peer
+from polymux.server.jobs.background import find_background, is_beside, shares_group
 
 _STOPPED = frozenset("Tt")
 _PASSES = 4
@@ -24,6 +25,8 @@ class JobProcess:
     ----------
     pid : int
     group : bool
+    background : bool
+        Whether it comes after all others from `enter_background` to `close`, as far as the server may have it so.
 
     Raises
     ------
@@ -35,7 +38,7 @@ class JobProcess:
     A process that somebody else has stopped, such as a debugger, is left as it is: it is not continued here.
     """
 
-    def __init__(self, pid: int, group: bool) -> None:
+    def __init__(self, pid: int, group: bool, background: bool = False) -> None:
         self.pid = pid
         self.group = group
         try:
@@ -45,8 +48,14 @@ class JobProcess:
             raise InvalidRequest(
                 f"process {pid} cannot be held: {error.strerror}; give a running one"
             ) from None
-        self.may_idle = idle_gives_way(pid)
+        self.background = find_background(pid, self._members) if background else None
+        """How it can be put into the background; None: only by its threads, within its group."""
+        shares = shares_group(pid)
+        self.may_idle = shares or (self.background is not None and is_beside(self.background))
         """Whether it leaves the cores to this process when it is idle."""
+        self._backs = background
+        self._in_background = ""
+        self._threads_changed = False
         self._stopped = False
         self._idle = False
 
@@ -56,9 +65,26 @@ class JobProcess:
             self._stopped = True
             self._send(signal.SIGSTOP)
 
+    @property
+    def in_background(self) -> str:
+        """Say by what it comes after all others: its control group, session or threads; empty: it does not."""
+        return self._in_background
+
+    def enter_background(self, threads: bool) -> None:
+        """Have it come after all others until it is closed; `threads`: this process may use the idle class."""
+        if not self._backs:
+            return
+        if self.background is not None and self.background.enter(self._members):
+            self._in_background = self.background.way.text
+        elif threads:
+            self._in_background = "threads"
+        if threads and self._in_background != "control group":
+            self._threads_changed = True
+            self._schedule(os.SCHED_OTHER, os.SCHED_IDLE)
+
     def make_idle(self) -> None:
-        """Let all threads run only when nobody else wants their cores (SCHED_IDLE)."""
-        if not self._idle:
+        """Let all threads run only when nobody else wants their cores (SCHED_IDLE); in the background they do."""
+        if not (self._idle or self._in_background):
             self._idle = True
             self._schedule(os.SCHED_OTHER, os.SCHED_IDLE)
 
@@ -82,6 +108,10 @@ class JobProcess:
         if self._pidfd < 0:
             return
         self.go_on()
+        if self._in_background and self.background is not None:
+            self.background.leave()
+        if self._threads_changed:
+            self._schedule(os.SCHED_IDLE, os.SCHED_OTHER)
         os.close(self._pidfd)
         os.close(self._stat)
         self._pidfd = self._stat = -1
@@ -115,7 +145,7 @@ class JobProcess:
         return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _leader(name) == self.pid]
 
 
-def find_process(pid: int, peer: Peer) -> JobProcess | None:
+def find_process(pid: int, peer: Peer, *, background: bool = False) -> JobProcess | None:
     """Find the process that a client names as its job's; None: the server cannot hold it up.
 
     Raises
@@ -138,7 +168,7 @@ def find_process(pid: int, peer: Peer) -> JobProcess | None:
         return None
     except OSError as error:
         raise InvalidRequest(f"process {pid} cannot be held: {error.strerror}; give a running one") from None
-    return JobProcess(pid, group)
+    return JobProcess(pid, group, background)
 
 
 def can_idle() -> bool:
@@ -156,25 +186,6 @@ def can_idle() -> bool:
     thread.start()
     thread.join()
     return possible
-
-
-def idle_gives_way(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Whether a process under SCHED_IDLE leaves the cores to this one.
-
-    The kernel shares cores between groups of processes first: control groups and, unless that is off, sessions. Only
-    within its group does a process of the idle class come after all others.
-    """
-    own = os.getpid()
-    try:
-        if (proc / str(pid) / "cgroup").read_text() != (proc / str(own) / "cgroup").read_text():
-            return False
-        grouped = (proc / "sys/kernel/sched_autogroup_enabled").read_text().strip() == "1"
-    except FileNotFoundError:
-        grouped = False  # this kernel has no such groups
-    try:
-        return not grouped or os.getsid(pid) == os.getsid(own)
-    except ProcessLookupError:
-        return False  # it has just ended
 
 
 def _owner(pid: int) -> int:

@@ -31,6 +31,7 @@ def _described(lease: Lease, now: int) -> dict[str, Any]:
         "priority": spec.priority,
         "weight": spec.weight,
         "levels": [level.name.lower() for level in spec.levels],
+        "background": None if lease.process is None else lease.process.in_background or None,
         "memory_nbytes": spec.memory_nbytes,
         "peak_nbytes": spec.needed_nbytes,
         **lease.figures.described(),

@@ -1,4 +1,4 @@
-"""Rounds become results: percentiles, steps in a window, medians, and when they are steady."""
+"""Rounds become results: percentiles of all requests, steps in a window, medians, and when they are steady."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import pytest
 
 from polymux.bench.preempt.figures import (
     Figures,
+    Turn,
     best_alone,
-    medians,
+    figures,
     percentile_ms,
     steady,
     steps_per_s,
+    together,
 )
 
 MS = 1_000_000
@@ -36,25 +38,30 @@ def test_percentiles_of_nothing_are_nothing() -> None:
     assert percentile_ms([2 * MS, 4 * MS], 50) == pytest.approx(3.0)
 
 
-def test_medians_are_taken_figure_by_figure_and_leave_out_what_is_not_there() -> None:
-    rounds = [
-        {"alone": Figures(p50, p99), "train_alone": Figures(train_steps_per_s=steps)}
-        for p50, p99, steps in ((1.0, 9.0, 5.0), (2.0, 7.0, 4.0), (3.0, 8.0, 6.0))
-    ]
-    found = medians(rounds)
-    assert found["alone"] == Figures(2.0, 8.0)
-    assert found["train_alone"] == Figures(train_steps_per_s=5.0)
-
-
-def test_figures_are_steady_when_one_more_round_moves_no_median_by_more_than_a_twentieth() -> None:
-    rounds = [{"alone": Figures(10.0, 20.0)}, {"alone": Figures(10.0, 20.0)}]
-    assert not steady(rounds), "two rounds say nothing"
-    assert steady([*rounds, {"alone": Figures(30.0, 60.0)}])
-    assert not steady(
-        [{"alone": Figures(10.0, 20.0)}, {"alone": Figures(12.0, 20.0)}, {"alone": Figures(10.0, 20.0)}]
-    )
-
-
 def test_the_best_way_alone_is_that_with_the_lowest_tail() -> None:
     found = {"spinning": Figures(4.0, 9.0), "sleeping": Figures(5.0, 8.0)}
     assert best_alone(found, ("spinning", "sleeping")) == "sleeping"
+
+
+def test_percentiles_are_those_of_the_requests_of_all_rounds() -> None:
+    rounds = [
+        {"alone": Turn([1 * MS, 9 * MS]), "train_alone": Turn(train_steps_per_s=steps)}
+        for steps in (5.0, 4.0, 6.0)
+    ]
+    rounds[1] = {**rounds[1], "alone": Turn([3 * MS] * 100)}
+    found = together(rounds)
+    assert found["alone"] == Figures(3.0, percentile_ms([1 * MS, 9 * MS] * 2 + [3 * MS] * 100, 99))
+    assert found["train_alone"] == Figures(train_steps_per_s=5.0)
+
+
+def test_waits_are_those_that_inference_measured_unless_a_server_knows_them() -> None:
+    assert figures([Turn([MS], [2 * MS]), Turn([MS], [2 * MS])]).wait_p99_ms == pytest.approx(2.0)
+    told = [Turn([MS], [], 8.0, wait) for wait in (0.1, 0.4, 0.2)]
+    assert figures(told) == Figures(1.0, 1.0, 8.0, 0.2)
+
+
+def test_figures_are_steady_when_one_more_round_moves_none_by_more_than_a_twentieth() -> None:
+    steady_turn, slow_turn = {"alone": Turn([10 * MS] * 9)}, {"alone": Turn([20 * MS] * 90)}
+    assert not steady([steady_turn, steady_turn]), "two rounds say nothing"
+    assert steady([steady_turn, steady_turn, steady_turn])
+    assert not steady([steady_turn, steady_turn, slow_turn])

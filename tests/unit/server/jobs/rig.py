@@ -45,6 +45,10 @@ class Process:
         self.state = "runs"
         self.cores: tuple[int, ...] = ()
         self.closed = False
+        self.in_background = ""
+
+    def enter_background(self, threads: bool) -> None:
+        self.in_background = "threads"
 
     def stop(self) -> None:
         self.state = "stopped"
