@@ -19,6 +19,7 @@ from polymux.core.errors import Closed, InvalidRequest
 from polymux.core.implementation import Implementation, OpenCLBinary, OpenCLSource
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
+from polymux.device.opencl_buffer import new_zeroed_buffer
 from polymux.device.opencl_error import driver_errors
 from polymux.device.opencl_kernels import PreparedBinary, PreparedSource
 from polymux.device.opencl_program import Programs
@@ -98,11 +99,11 @@ class OpenCLDevice:
             raise Closed(f"{self._spec.id} is closed")
         self._account.take(nbytes)
         try:
-            with driver_errors(self._cl, f"{self._spec.id} cannot allocate {nbytes} bytes"):
-                buffer = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size=max(nbytes, 1))
-                with self._zeroing_lock:
-                    self._cl.enqueue_fill_buffer(self._zeroing, buffer, np.uint8(0), 0, max(nbytes, 1))
-                    self._zeroing.finish()
+            with (
+                driver_errors(self._cl, f"{self._spec.id} cannot allocate {nbytes} bytes"),
+                self._zeroing_lock,
+            ):
+                buffer = new_zeroed_buffer(self._cl, self._zeroing, nbytes)
         except BaseException as error:
             self._account.give(nbytes)
             if isinstance(error, LaunchError):
@@ -232,6 +233,10 @@ class OpenCLStream:
         self._check_open()
         assert isinstance(prepared, PreparedSource | PreparedBinary), "it was prepared by this stream"
         return prepared.start(operands, scalars)
+
+    def trim(self) -> None:
+        """Give scratch memory back."""
+        self._queue.trim()
 
     def forget(self, implementation: Implementation) -> None:
         """Drop what is kept for an implementation."""

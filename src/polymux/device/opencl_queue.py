@@ -21,11 +21,11 @@ from polymux.core.opencl_plan import (
     ScratchArgument,
 )
 from polymux.core.status import TaskStatus
+from polymux.device.opencl_buffer import new_buffer
 from polymux.device.opencl_error import driver_errors, launch_error
 from polymux.device.opencl_program import KernelFunction
 from polymux.device.protocol import Launch, LaunchError, Operand
 
-_KEPT_SCRATCH_NBYTES = 64 << 20
 _FAILED = "its launch failed"
 
 
@@ -88,8 +88,8 @@ class OpenCLQueue:
 
         Notes
         -----
-        Scratch memory is shared by all plans of the queue, whose commands run one after the other. Commands that
-        have some are to be enqueued at once, and kept no longer.
+        Scratch memory is shared by all plans of the queue, whose commands run one after the other, and stays until
+        `trim`. Commands that have some are to be enqueued at once, and kept no longer.
         """
         with driver_errors(self.cl, _FAILED):
             scratch = self._scratch_buffers(plan.scratch_nbytes) if plan.scratch_nbytes else []
@@ -125,6 +125,10 @@ class OpenCLQueue:
                 self._wait_out()
             raise launch_error(cl, _FAILED, error) from error
         return OpenCLLaunched(cl, event)
+
+    def trim(self) -> None:
+        """Give scratch memory back."""
+        self._scratch = []
 
     def _wait_out(self) -> None:
         try:
@@ -192,14 +196,12 @@ class OpenCLQueue:
         for nbytes in sizes:
             fitting = next((buffer for buffer in kept if buffer.size >= nbytes), None)
             if fitting is None:
-                fitting = self.cl.Buffer(
-                    self.queue.context, self.cl.mem_flags.READ_WRITE, size=max(nbytes, 1)
-                )
+                fitting = new_buffer(self.cl, self.queue, nbytes)
             else:
                 kept.remove(fitting)
             chosen.append(fitting)
-        self._scratch = [buffer for buffer in chosen if buffer.size <= _KEPT_SCRATCH_NBYTES]
-        return chosen
+        self._scratch = chosen
+        return list(chosen)
 
 
 class OpenCLLaunched:

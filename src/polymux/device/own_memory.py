@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import threading
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from polymux.device.protocol import OutOfMemory
 
-_HUGE_PAGE_NBYTES = 2 << 20
+HUGE_PAGE_NBYTES = 2 << 20
+_LIBC = ctypes.CDLL(None)
 
 
 class CapacityAccount:
@@ -122,6 +124,20 @@ class HostPages:
         self._account.give(nbytes)
 
 
+def prefer_huge_pages(address: int, nbytes: int) -> None:
+    """Ask the system for huge pages under memory that has not been touched; where it has none nothing changes.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        Of memory of this process. What does not fill a huge page at its ends is left as it is.
+    """
+    start = -(-address // HUGE_PAGE_NBYTES) * HUGE_PAGE_NBYTES
+    length = (address + nbytes - start) // HUGE_PAGE_NBYTES * HUGE_PAGE_NBYTES
+    if length > 0:
+        _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+
+
 def host_memory_nbytes() -> int:
     """Size of the host's physical memory, or of the part that a cgroup leaves to this process, in bytes."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -138,7 +154,7 @@ def host_memory_nbytes() -> int:
 
 def _pages(nbytes: int) -> NDArray[np.uint8]:
     mapping = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if nbytes >= _HUGE_PAGE_NBYTES:
+    if nbytes >= HUGE_PAGE_NBYTES:
         with contextlib.suppress(OSError):  # the first touch of small pages costs most of a copy
             mapping.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(mapping, dtype=np.uint8, count=nbytes)

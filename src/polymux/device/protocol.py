@@ -218,6 +218,10 @@ class LaunchingStream(Protocol):
         """
         ...
 
+    def trim(self) -> None:
+        """Give back the memory that kernels needed besides their operands; no launch is under way."""
+        ...
+
 
 class Device(Protocol):
     """An accelerator. Its methods may be called from any thread."""

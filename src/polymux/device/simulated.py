@@ -211,6 +211,9 @@ class SimulatedStream:
         assert isinstance(prepared, PreparedSimulated), "it was prepared by this stream"
         return prepared.start(operands, scalars)
 
+    def trim(self) -> None:
+        """Do nothing: a kernel here needs no memory besides its operands."""
+
     def start_timed(
         self, spec: KernelSpec, host: Prepared, operands: Sequence[Operand], scalars: Scalars
     ) -> SimulatedLaunch:

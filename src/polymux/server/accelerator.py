@@ -178,7 +178,7 @@ class Accelerator:
         try:
             self._execution.let_rest()
             if bound is not None:
-                self._execution.forget(bound.queue)
+                self._execution.forget(bound.queue, last=not self._bound)
                 self._count(bound.queue, *counts)
         finally:
             if bound is not None:
@@ -190,7 +190,7 @@ class Accelerator:
         counts = self.worker.give_up(task)
         del self._bound[bound.queue.id]
         try:
-            self._execution.forget(bound.queue)
+            self._execution.forget(bound.queue, last=not self._bound)
             self._count(bound.queue, *counts)
         finally:
             self._callbacks.ask(question)

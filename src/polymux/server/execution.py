@@ -202,9 +202,11 @@ class Execution:
             self._residency.release(each.lease)
         self._kept.end_all()
 
-    def forget(self, queue: TaskQueue) -> None:
-        """Keep nothing of a queue that was let go of."""
+    def forget(self, queue: TaskQueue, last: bool) -> None:
+        """Keep nothing of a queue that was let go of, and no scratch memory when it was the last one here."""
         self._kept.forget(queue.id)
+        if last and self._launching is not None:
+            self._launching.trim()
 
     def bring(
         self,

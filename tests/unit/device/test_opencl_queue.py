@@ -68,11 +68,17 @@ class FakeDriver:
     class mem_flags:  # noqa: N801
         READ_WRITE = 0
 
+    class device_type:  # noqa: N801
+        CPU = 2
+
+    type = 4  # a GPU
+
     def __init__(self) -> None:
         self.enqueued = 0
         self.refuses_at = -1
         self.fails_late = False
         self.finished = 0
+        self.allocated: list[int] = []
         self.device = self
         self.context = self
         self.max_work_item_dimensions = 3
@@ -94,6 +100,7 @@ class FakeDriver:
         class Scratch:
             pass
 
+        self.allocated.append(size)
         scratch = Scratch()
         scratch.size = size  # type: ignore[attr-defined]
         return scratch
@@ -118,10 +125,12 @@ def operand() -> Operand:
     return Operand(BufferView(0, DType.F32, (4,), 16, Access.READ, 0), memory=object())
 
 
-def plan(launches: int = 1, scratch: bool = False, value: float = 1.0) -> OpenCLPlan:
+def plan(
+    launches: int = 1, scratch: bool = False, value: float = 1.0, scratch_nbytes: int = 64
+) -> OpenCLPlan:
     first = ScratchArgument(0) if scratch else BufferArgument(0)
     launch = OpenCLLaunch("f", (first, ScalarArgument(DType.F32, value)), (4,), None)
-    return OpenCLPlan((launch,) * launches, scratch_nbytes=(64,) if scratch else ())
+    return OpenCLPlan((launch,) * launches, scratch_nbytes=(scratch_nbytes,) if scratch else ())
 
 
 def test_a_refused_launch_is_told_at_once_when_those_before_it_have_ended(
@@ -159,3 +168,21 @@ def test_arguments_are_set_when_they_differ_and_their_types_once(
 def test_a_kernel_keeps_no_scratch_memory_alive(queue: OpenCLQueue, function: KernelFunction) -> None:
     queue.start(queue.commands(plan(scratch=True), {"f": function}, [operand()]))
     assert function.holds is None
+
+
+@pytest.mark.parametrize("nbytes", [64, 1 << 30])
+def test_scratch_memory_of_any_size_serves_one_plan_after_the_other_until_it_is_given_back(
+    driver: FakeDriver, queue: OpenCLQueue, function: KernelFunction, nbytes: int
+) -> None:
+    def run(scratch_nbytes: int) -> None:
+        queue.start(
+            queue.commands(plan(scratch=True, scratch_nbytes=scratch_nbytes), {"f": function}, [operand()])
+        )
+
+    for _ in range(3):
+        run(nbytes)
+    run(nbytes // 2)
+    assert driver.allocated == [nbytes]
+    queue.trim()
+    run(nbytes)
+    assert driver.allocated == [nbytes, nbytes]

@@ -30,6 +30,8 @@ class Control:
         self.changed = threading.Condition()
         self.launches: list[HeldLaunch] = []
         self.free = False
+        self.trims = 0
+        """How often a stream was told to give its scratch memory back."""
         self.operator: Client
         self.copy_fault: Callable[[], None] = lambda: None
         self.fault: Callable[[], None] = lambda: None
@@ -94,6 +96,11 @@ class HeldStream:
     def copy_out(self, memory: Any, host: Any) -> None:
         self._control.copy_fault()
         self._stream.copy_out(memory, host)
+
+    def trim(self) -> None:
+        with self._control.changed:
+            self._control.trims += 1
+            self._control.changed.notify_all()
 
     def prepare(self, spec: Any, implementation: Any) -> Prepared:
         prepared = self._stream.prepare(spec, implementation)

@@ -46,6 +46,21 @@ def test_at_most_launch_ahead_tasks_are_under_way(held: tuple[Client, Control]) 
     assert y.numpy().tolist() == [5.0] * 4
 
 
+def test_scratch_memory_is_given_back_when_the_last_queue_is_let_go_of(held: tuple[Client, Control]) -> None:
+    client, control = held
+    control.end_all()
+    queues = [client.queue(device="held:0") for _ in range(2)]
+    for queue in queues:
+        x = queue.array(np.ones(4))
+        queue.submit("saxpy", [x, x], [x], a=1.0)
+        queue.synchronize(TIMEOUT_S)
+    queues[0].close()
+    assert control.trims == 0, "another queue may need it at once"
+    queues[1].close()
+    with control.changed:
+        assert control.changed.wait_for(lambda: control.trims > 0, TIMEOUT_S)
+
+
 def test_tasks_are_told_to_have_ended_in_their_order(held: tuple[Client, Control]) -> None:
     client, control = held
     queue = client.queue(device="held:0")
