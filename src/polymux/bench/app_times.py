@@ -20,7 +20,7 @@ from polymux.bench.app_setups import Setups
 from polymux.bench.effort import MIB
 from polymux.core.errors import PolymuxError
 
-LONGEST_RUN_S = 30.0
+LONGEST_RUN_S = 60.0
 """Sizes at which a run takes longer are left out."""
 SHORT_RUN_S = 0.2
 """Runs that are shorter are repeated more often."""
