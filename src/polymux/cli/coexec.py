@@ -11,10 +11,11 @@ from pathlib import Path
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.adapt import Plan, adapt
-from polymux.perfmodel.coexec.optimize import optimize, value_of
+from polymux.perfmodel.coexec.optimize import optimize
 from polymux.perfmodel.coexec.pareto import pareto
 from polymux.perfmodel.coexec.planner import Planner
 from polymux.perfmodel.coexec.problem import Objective
+from polymux.perfmodel.coexec.split import value_of
 from polymux.planning import coexec_picture
 from polymux.planning.coexec_file import read_coexec
 from polymux.planning.coexec_report import print_frontier, print_report, results

@@ -14,15 +14,15 @@ Beaumont, Marchal, Rehn, Robert: FIFO scheduling of divisible loads with return 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 
 from polymux.perfmodel.coexec.curves import Curve, Floats, Masks
 
 Order = tuple[int, ...]
-_ALL_ORDERS = 3
-"""Units on a bus of which all orders are tried; of more, those of some rules, and then neighbours change places."""
+ALL_ORDERS = 3
+"""Units on buses of which all orders are tried; of more, those of some rules, and then one after the other is moved."""
 
 
 def shared(curves: Sequence[Curve]) -> bool:
@@ -34,30 +34,30 @@ def shared(curves: Sequence[Curve]) -> bool:
     return any(len(devices) > 1 for devices in buses)
 
 
-def first_orders(curves: Sequence[Curve]) -> list[Order]:
-    """Orders of copies in to begin with: all where there are few, otherwise by rules."""
+def first_orders(curves: Sequence[Curve]) -> list[tuple[Order, Order]]:
+    """Orders of copies in and back to begin with: all where there are few, otherwise by rules."""
     copying = [number for number, curve in enumerate(curves) if curve.bus is not None]
     rest = tuple(number for number, curve in enumerate(curves) if curve.bus is None)
-    if len(copying) <= _ALL_ORDERS:
-        return [(*order, *rest) for order in permutations(copying)]
+    if len(copying) <= ALL_ORDERS:
+        every = [(*order, *rest) for order in permutations(copying)]
+        return list(product(every, every))
     rate = [curve.compute_s[-1] / curve.counts[-1] for curve in curves]
     rules = (
         sorted(copying, key=lambda i: curves[i].in_unit_s),  # the fastest link first
         sorted(copying, key=lambda i: rate[i]),  # the fastest unit first
         sorted(copying, key=lambda i: curves[i].in_fixed_s),  # the shortest delay of all others first
     )
-    return [(*order, *rest) for order in dict.fromkeys(map(tuple, rules))]
+    orders = [(*order, *rest) for order in dict.fromkeys(map(tuple, rules))]
+    return [(order, back) for order in orders for back in (order, (*order[len(copying) - 1 :: -1], *rest))]
 
 
-def swapped(curves: Sequence[Curve], order: Order) -> list[Order]:
-    """Orders in which two neighbours that copy have changed places."""
-    orders = []
-    for place in range(len(order) - 1):
-        if curves[order[place]].bus is not None and curves[order[place + 1]].bus is not None:
-            other = list(order)
-            other[place], other[place + 1] = other[place + 1], other[place]
-            orders.append(tuple(other))
-    return orders
+def moved(order: Order, copying: int) -> list[Order]:
+    """Orders in which one of the first `copying` units has another place among them."""
+    orders = set()
+    for old in range(copying):
+        rest = order[:old] + order[old + 1 :]
+        orders |= {(*rest[:new], order[old], *rest[new:]) for new in range(copying)}
+    return sorted(orders - {order})
 
 
 class Equations:
@@ -90,19 +90,17 @@ class Equations:
         )
 
     def solve(
-        self, masks: Masks, lines: tuple[Floats, Floats], order: Order, *, reverse: bool
+        self, masks: Masks, lines: tuple[Floats, Floats], pairs: Sequence[tuple[Order, Order]]
     ) -> tuple[Floats, Floats]:
-        """Solve the equations of one order for each choice of units.
+        """Solve the equations of some choices of units, each with an order of its copies.
 
         Parameters
         ----------
         masks : array of bool, of shape (choices, units)
         lines : (array of shape (choices, units), array of shape (choices, units))
             Times of computation, as from `lines`.
-        order : tuple of int
-            Of the copies in.
-        reverse : bool
-            Whether the copies back are in the reverse order, instead of the same.
+        pairs : sequence of (tuple of int, tuple of int)
+            For each choice, or one for all, all units in the order of their copies in and back.
 
         Returns
         -------
@@ -110,10 +108,15 @@ class Equations:
             Infinite where a part would be shorter than the least, or longer than all.
         counts : array of shape (choices, units)
         """
+        inward = self._earlier([order for order, _ in pairs])
+        outward = self._earlier([back for _, back in pairs]).transpose(0, 2, 1)
+        return self._solve(masks, lines, inward, outward)
+
+    def _solve(
+        self, masks: Masks, lines: tuple[Floats, Floats], inward: Floats, outward: Floats
+    ) -> tuple[Floats, Floats]:
         count, number = masks.shape
         start, slope = lines
-        inward = self._earlier(order)
-        outward = inward if reverse else inward.T
         used = masks.astype(np.float64)
         matrix = np.zeros((count, number + 1, number + 1))
         pairs = inward * self._in_unit + outward * self._out_unit
@@ -123,7 +126,7 @@ class Equations:
         matrix[:, :number, number] = -used
         matrix[:, number, :number] = 1.0
         right = np.empty((count, number + 1, 1))
-        before = used @ (inward * self._in_fixed + outward * self._out_fixed).T
+        before = ((inward * self._in_fixed + outward * self._out_fixed) @ used[:, :, None])[:, :, 0]
         right[:, :number, 0] = -used * (start + self._ready + before)
         right[:, number, 0] = self._extent
         try:
@@ -136,8 +139,8 @@ class Equations:
         counts = np.where(masks, np.minimum(np.maximum(counts, 0.0), self._extent), 0.0)
         return np.where(good, makespans, np.inf), counts
 
-    def _earlier(self, order: Order) -> Floats:
+    def _earlier(self, orders: Sequence[Order]) -> Floats:
         """1 where the copy of the unit of the column is on the bus of that of the row and not after it."""
-        place = np.empty(len(order), np.int64)
-        place[list(order)] = np.arange(len(order))
-        return np.asarray(self._same_bus & (place[None, :] <= place[:, None]), np.float64)
+        places = np.empty((len(orders), len(self._curves)), np.int64)
+        np.put_along_axis(places, np.array(orders), np.arange(len(self._curves))[None, :], axis=1)
+        return np.asarray(self._same_bus & (places[:, None, :] <= places[:, :, None]), np.float64)

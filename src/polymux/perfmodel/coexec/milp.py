@@ -13,15 +13,13 @@ from itertools import combinations
 import numpy as np
 
 from polymux.core.errors import InvalidRequest
-from polymux.perfmodel.coexec.chains import Order
 from polymux.perfmodel.coexec.curves import Curve, Floats
 from polymux.perfmodel.coexec.problem import Objective, Problem
-from polymux.perfmodel.coexec.split import energy_j, schedule
+from polymux.perfmodel.coexec.split import Candidate, evaluated, schedule
 
 _ROUNDS = 2
 _GAP = 1e-4
 _LIMIT_S = 10.0
-Candidate = tuple[float, Floats, Order, Order]
 
 
 def solve_milp(
@@ -34,13 +32,13 @@ def solve_milp(
     problem : Problem
     curves : sequence of Curve
     objective : Objective
-    begin : (float, array of shape (units,), tuple of int, tuple of int)
-        Value, lengths, order of the copies in and back; its makespan is the horizon.
+    begin : Candidate
+        Its makespan is the horizon.
 
     Returns
     -------
-    (float, array of shape (units,), tuple of int, tuple of int)
-        As `begin`, with the value that its schedule has; `begin` where nothing better was found.
+    Candidate
+        `begin` where nothing better was found.
 
     Raises
     ------
@@ -50,7 +48,7 @@ def solve_milp(
     best = begin
     for _ in range(_ROUNDS):
         found = _Program(problem, curves, objective, best).solve()
-        if found is None or found[0] >= best[0] * (1 - 1e-6):
+        if found is None or found.value >= best.value * (1 - 1e-6):
             break
         best = found
     return best
@@ -70,7 +68,7 @@ class _Program:
         self.makespan = 5 * self.units
         self.pairs = self._pairs()
         self.count = self.makespan + 1 + len(self.pairs)
-        _, lengths, order, back = begin
+        lengths, order, back = begin.counts, begin.order, begin.back
         self.horizon = 1.5 * max(end for _, end in schedule(curves, list(map(float, lengths)), order, back))
         used = max(1, int(np.count_nonzero(lengths)))
         around = np.where(lengths > 0, lengths, problem.extent / used)
@@ -199,7 +197,4 @@ class _Program:
         lengths = np.where(used, found[self.length : self.length + self.units], 0.0)
         order = tuple(map(int, np.argsort(found[self.inward : self.inward + self.units], kind="stable")))
         back = tuple(map(int, np.argsort(found[self.outward : self.outward + self.units], kind="stable")))
-        counts = [float(length) for length in lengths]
-        makespan = max(end for _, end in schedule(self.curves, counts, order, back))
-        energy = energy_j(self.curves, counts, makespan) or 0.0 if self.objective.energy else 0.0
-        return self.objective.time * makespan + self.objective.energy * energy, lengths, order, back
+        return evaluated(self.curves, self.objective, lengths, order, back)

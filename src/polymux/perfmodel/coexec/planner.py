@@ -9,8 +9,9 @@ from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.adapt import Plan, adapt
 from polymux.perfmodel.coexec.compute import ComputeModel
 from polymux.perfmodel.coexec.features import Features, Sample
-from polymux.perfmodel.coexec.optimize import optimize, value_of
+from polymux.perfmodel.coexec.optimize import optimize
 from polymux.perfmodel.coexec.problem import Objective, Problem
+from polymux.perfmodel.coexec.split import value_of
 from polymux.perfmodel.coexec.unit import IDLE, Load, UnitModel
 
 _TIME = Objective()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polymux.perfmodel.coexec.curves import Curve, Floats
-from polymux.perfmodel.coexec.problem import Problem
+from polymux.perfmodel.coexec.problem import Objective, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,45 @@ class Split:
     makespan_s: float
     energy_j: float | None
     bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A split before it is rounded.
+
+    Parameters
+    ----------
+    value : float
+        Of the objective.
+    counts : array of shape (units,)
+        Lengths; 0: the unit is not used.
+    order, back : tuple of int
+        All units by number, in the order of their copies in and back.
+    """
+
+    value: float
+    counts: Floats
+    order: tuple[int, ...]
+    back: tuple[int, ...]
+
+
+def evaluated(
+    curves: Sequence[Curve],
+    objective: Objective,
+    counts: Floats,
+    order: tuple[int, ...],
+    back: tuple[int, ...],
+) -> Candidate:
+    """Say what a split is worth by the curves."""
+    lengths = counts.tolist()
+    makespan = max(end for _, end in schedule(curves, lengths, order, back))
+    energy = energy_j(curves, lengths, makespan) if objective.energy else None
+    return Candidate(value_of(objective, makespan, energy), counts, order, back)
+
+
+def value_of(objective: Objective, makespan_s: float, energy: float | None) -> float:
+    """Value of the objective for this makespan, in s, and energy, in J; an unknown energy counts as none."""
+    return objective.time * makespan_s + objective.energy * (energy or 0.0)
 
 
 def schedule(

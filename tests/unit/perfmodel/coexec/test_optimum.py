@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polymux.perfmodel.coexec.optimize import optimize, value_of
+from polymux.perfmodel.coexec.optimize import optimize
 from polymux.perfmodel.coexec.problem import Objective, gemm_problem
+from polymux.perfmodel.coexec.split import value_of
 from tests.unit.perfmodel.coexec.machines import assert_whole, exact, random_machine
 
 
