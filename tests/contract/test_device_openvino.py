@@ -92,5 +92,7 @@ def test_a_device_prefers_the_library_that_it_was_told_to() -> None:
         (device, *_), _ = discover([f"cpu{text}"])
         assert device.spec.apis == expected
         device.close()
-    with pytest.raises(ConfigError, match="models=tensorflow.*models=onnxruntime or models=openvino"):
+    with pytest.raises(
+        ConfigError, match="models=tensorflow.*models=onnxruntime:PROVIDER or models=openvino"
+    ):
         discover(["cpu,models=tensorflow"])

@@ -159,7 +159,7 @@ def test_without_room_for_the_files_every_share_has_its_own_weights_and_that_is_
     def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(onnx_weights.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
     x = RNG.standard_normal((1, 16, 12, 12)).astype(np.float32)
     results = shared.run(network, x)
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
@@ -206,32 +206,6 @@ def test_a_disk_that_is_full_costs_memory_and_nothing_else(network: str) -> None
     )
     assert ended.stdout.split() == ["True"] * 10
     assert f"polymux: every share has the weights of {network} for itself" in ended.stderr
-
-
-def test_folders_of_processes_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
-    code = "from polymux.device import onnx_weights as w; print(w._folder_of_process(), flush=True); input()"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    with start() as dead, start() as alive:
-        folders = [Path(process.stdout.readline().strip()) for process in (dead, alive) if process.stdout]
-        assert all(folder.is_dir() for folder in folders)
-        (tmp_path / (onnx_weights.PREFIX + "link")).symlink_to(tmp_path)
-        dead.kill()
-        dead.wait(20)
-        assert onnx_weights.remove_leftovers(str(tmp_path)) == 1
-        assert [folder.exists() for folder in folders] == [False, True]
-        alive.communicate("\n", 20)  # it ends by itself
-        assert not folders[1].exists()
-    assert [path.name for path in tmp_path.iterdir()] == [onnx_weights.PREFIX + "link"]
 
 
 MEMORY = """

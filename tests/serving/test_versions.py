@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
+from polymux.client.model_versions import register_versions, wanted_versions
 from polymux.core.implementation import OnnxModel
 from polymux.device.cores import allowed_cores
 from polymux.onnxgraph.partition.choose import Wish
 from polymux.onnxgraph.partition.comparison import Whole
 from polymux.onnxgraph.partition.partition import partition
-from polymux.serving.versions import register_versions, wants_openvino
 from tests.segment.server_process import ServerProcess
 from tests.serving import repository
 from tests.serving.front_end import server, serving
@@ -36,7 +36,7 @@ def test_a_queue_that_moves_in_the_middle_of_a_chain_goes_on_with_the_other_libr
     expected = Whole(path).run({"x": x})["y"]
     words = ("--device", f"cpu:{CORES[0]}", "--device", f"cpu:{CORES[1]},models=openvino")
     with ServerProcess(tmp_path, *words) as process, process.connect() as client:
-        assert wants_openvino(client)
+        assert wanted_versions(client) == ("openvino",)
         for at, part in enumerate(found.parts):
             register_versions(client, f"part-{at}", OnnxModel(str(part.path)), part.plain)
         queue = client.queue()

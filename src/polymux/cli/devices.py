@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +19,7 @@ from polymux.cli.connection import (
 from polymux.cli.text import size, table, terminal
 from polymux.core.errors import NoServer
 from polymux.device.energy_meter import find_meters
+from polymux.device.model_libraries import model_libraries
 from polymux.device.registry import close_all, discover
 
 
@@ -46,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
             raise
         found = look()
         title = "Devices of this machine (no server runs)"
+    found["models"] = [asdict(library) for library in model_libraries()]
     if options.json:
         print_json(found)
     else:
@@ -103,3 +106,7 @@ def show(found: dict[str, Any], title: str, console: Console) -> None:
         for item in found["absent"]:
             missing.add_row(escape(item["name"]), escape(item["reason"]))
         console.print(missing)
+    libraries = table("\nWhat runs models", ("library", "version", "how"))
+    for library in found["models"]:
+        libraries.add_row(library["name"], library["version"] or "absent", escape(library["use"]))
+    console.print(libraries)

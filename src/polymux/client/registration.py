@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import cloudpickle
 
-from polymux.core.implementation import Implementation, OnnxModel, OpenVinoModel
+from polymux.core.implementation import Implementation, OnnxModel, OpenVinoModel, ProviderModel
 from polymux.core.kernel_spec import KernelSpec
 
 
@@ -32,7 +32,7 @@ def registration_fields(
         "sys_path": json.dumps([os.path.abspath(entry) for entry in sys.path]),
         "cwd": os.getcwd(),
     }
-    if isinstance(implementation, OpenVinoModel):
+    if isinstance(implementation, (OpenVinoModel, ProviderModel)):
         implementation = replace(implementation, path=os.path.abspath(implementation.path))
     if isinstance(implementation, OnnxModel):
         fields["path"] = os.path.abspath(implementation.path)

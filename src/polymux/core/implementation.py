@@ -1,6 +1,6 @@
 """What the dispatch table holds for a kernel and a device API: values only; a device runs them.
 
-Every class says in ``api`` which devices can run it: those whose `DeviceSpec.apis` lists it.
+Every class says in ``api``, or an object of it, which devices can run it: those whose `DeviceSpec.apis` lists it.
 """
 
 from __future__ import annotations
@@ -129,6 +129,46 @@ class CudaFunction:
     function: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderModel:
+    """A model file for an execution provider of onnxruntime that is not the processor's own.
+
+    Parameters
+    ----------
+    path : str
+        An ONNX file; not one that was optimized for a processor.
+    provider : str
+        Which one, as `polymux.device.onnx_providers` calls it: ``"cuda"``.
+    """
+
+    path: str
+    provider: str
+
+    @property
+    def api(self) -> str:
+        """Its own for each provider, so that the dispatch table holds all of them."""
+        return self.api_of(self.provider)
+
+    @staticmethod
+    def api_of(provider: str) -> str:
+        """Return the API of a provider."""
+        return f"{_PROVIDER}{provider}"
+
+    @staticmethod
+    def provider_of(api: str) -> str | None:
+        """Return the provider of such an API; None: it is another one."""
+        return api.removeprefix(_PROVIDER) if api.startswith(_PROVIDER) else None
+
+
+_PROVIDER = "onnx:"
+
 Implementation = (
-    PythonFunction | NativeFunction | OpenCLSource | OpenCLBinary | CudaFunction | OnnxModel | OpenVinoModel
+    PythonFunction
+    | NativeFunction
+    | OpenCLSource
+    | OpenCLBinary
+    | CudaFunction
+    | OnnxModel
+    | OpenVinoModel
+    | ProviderModel
 )

@@ -39,6 +39,7 @@ def reason(vendor: str, libraries: Sequence[str], package: str, is_driven: bool 
     if not any(map(_loads, libraries)):
         return f"no {vendor} driver is installed: {libraries[0]} cannot be loaded"
     through_opencl = f"use the accelerator through {vendor}'s OpenCL driver (--device opencl)"
+    through_opencl += " or, for models, through onnxruntime (--device onnxruntime)"
     if importlib.util.find_spec(package) is None:
         return f"{libraries[0]} is there, but the Python package {package} is not installed; {through_opencl}"
     if is_driven:

@@ -23,14 +23,16 @@ from polymux.core.implementation import (
     NativeFunction,
     OnnxModel,
     OpenVinoModel,
+    ProviderModel,
     PythonFunction,
 )
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
-from polymux.device import openvino_model
+from polymux.device import onnx_providers, openvino_model
 from polymux.device.cores import allowed_cores, bind_thread, format_cores, parse_cores
 from polymux.device.cpu_kernels import PreparedNative, PreparedPython
-from polymux.device.onnx_session import OnnxSessions, PreparedOnnx
+from polymux.device.onnx_run import PreparedOnnx
+from polymux.device.onnx_session import OnnxSessions
 from polymux.device.openvino_model import CompiledModels, PreparedOpenVino
 from polymux.device.own_memory import HostPages, host_memory_nbytes
 from polymux.device.prepared_cache import PreparedCache
@@ -196,6 +198,9 @@ class CpuStream:
             return PreparedNative(spec, implementation, self._native_caller, len(self.cores))
         if isinstance(implementation, OnnxModel):
             return PreparedOnnx(spec, self._sessions.get(implementation, self.cores), self.cores[0])
+        if isinstance(implementation, ProviderModel):
+            session = self._sessions.get_through(implementation, self.cores)
+            return PreparedOnnx(spec, session, self.cores[0])
         if isinstance(implementation, OpenVinoModel):
             compiled = self._compiled.get(implementation, len(self.cores))
             return PreparedOpenVino(spec, compiled, self.cores[0])
@@ -240,8 +245,9 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
 
 def cpu_apis(preferred: str = OnnxModel.api) -> tuple[str, ...]:
     """Kinds of implementation that the host's cores can run, best first: models only where a library is installed."""
-    there = {OnnxModel.api: "onnxruntime", OpenVinoModel.api: openvino_model.PACKAGE}
+    there = {OnnxModel.api: _ONNXRUNTIME, OpenVinoModel.api: openvino_model.PACKAGE}
     found = [api for api, package in there.items() if importlib.util.find_spec(package)]
+    found += [ProviderModel.api_of(its.name) for its in onnx_providers.offered() if its.on_processor]
     return ("cpu", *sorted(found, key=lambda api: api != preferred))
 
 
@@ -286,8 +292,24 @@ def _preferred(request: DeviceRequest) -> str:
     text = request.options.get("models", _ONNXRUNTIME)
     if text == _ONNXRUNTIME:
         return OnnxModel.api
+    library, colon, name = text.partition(":")
+    if library == _ONNXRUNTIME and colon:
+        return _provider_api(request, name)
     if text != _OPENVINO:
-        raise request.error(f"models={text}", f"give models={_ONNXRUNTIME} or models={_OPENVINO}")
+        remedy = f"give models={_ONNXRUNTIME}, models={_ONNXRUNTIME}:PROVIDER or models={_OPENVINO}"
+        raise request.error(f"models={text}", remedy)
     if not openvino_model.is_installed():
         raise request.error(f"models={text}", "needs the package openvino: pip install 'polymux[openvino]'")
     return OpenVinoModel.api
+
+
+def _provider_api(request: DeviceRequest, name: str) -> str:
+    """Find the execution provider that is named behind ``models=onnxruntime:``."""
+    provider = onnx_providers.find_provider(name)
+    if provider is None or not provider.on_processor:
+        known = ", ".join(its.name for its in onnx_providers.PROVIDERS if its.on_processor)
+        raise request.error(name, f"no execution provider for the processor is called so; known are {known}")
+    problem = onnx_providers.why_not(provider)
+    if problem:
+        raise request.error(name, problem)
+    return ProviderModel.api_of(name)

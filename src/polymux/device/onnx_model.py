@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,24 @@ _DTYPES = {
     "complex64": DType.C64,
     "complex128": DType.C128,
 }
+ONNX_TYPES = {
+    DType.F32: 1,
+    DType.U8: 2,
+    DType.I8: 3,
+    DType.U16: 4,
+    DType.I16: 5,
+    DType.I32: 6,
+    DType.I64: 7,
+    DType.BOOL: 9,
+    DType.F16: 10,
+    DType.F64: 11,
+    DType.U32: 12,
+    DType.U64: 13,
+    DType.C64: 14,
+    DType.C128: 15,
+    DType.BF16: 16,
+}
+"""``TensorProto.DataType`` of the ONNX standard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +133,17 @@ def tensors(path: str, session: Any) -> tuple[list[Tensor], list[Tensor]]:
     )
 
 
-def load(runtime: Any, path: str, options: Any) -> Any:
+def load(runtime: Any, path: str, options: Any, providers: Sequence[Any] = ("CPUExecutionProvider",)) -> Any:
     """Load a model.
+
+    Parameters
+    ----------
+    runtime : module
+        onnxruntime.
+    path : str
+    options : onnxruntime.SessionOptions
+    providers : sequence
+        Execution providers, the preferred one first.
 
     Returns
     -------
@@ -129,7 +157,7 @@ def load(runtime: Any, path: str, options: Any) -> Any:
     if not os.path.isfile(path):
         raise LaunchError(TaskStatus.KERNEL_FAILED, f"model {path} does not exist; give its file")
     try:
-        return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(path, options, providers=list(providers))
     except Exception as error:  # onnxruntime's errors have no common class but this
         raise LaunchError(TaskStatus.KERNEL_FAILED, f"model {path} cannot be loaded: {error}") from error
 

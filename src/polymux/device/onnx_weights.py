@@ -9,21 +9,18 @@ what it computes with. The files lie in a folder of this process under the syste
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import functools
 import os
 import shutil
 import sys
-import tempfile
 import weakref
-from pathlib import Path
 from typing import Any
 
 from polymux.core.implementation import OnnxModel
 from polymux.device.onnx_model import load
 from polymux.device.protocol import LaunchError
+from polymux.process_folder import ProcessFolder
 
-PREFIX = "polymux-models-"
 _MODEL, _WEIGHTS = "model.onnx", "weights"
 
 
@@ -55,7 +52,7 @@ class MappedModel:
         self.problem = ""
         self._model = model.path
         try:
-            folder = tempfile.mkdtemp(dir=_folder_of_process())
+            folder = str(_folder_of_process().new())
         except OSError as error:
             self._give_up(f"there is no folder for them: {error}")
             return
@@ -112,55 +109,10 @@ def give_back_memory() -> None:
         trim(0)
 
 
-def remove_leftovers(parent: str | None = None) -> int:
-    """Remove the folders of processes that ended without doing so.
-
-    Parameters
-    ----------
-    parent : str, optional
-        Where they are; the system's folder for temporary files by default.
-
-    Returns
-    -------
-    int
-        How many there were.
-    """
-    removed = 0
-    for path in Path(parent or tempfile.gettempdir()).glob(PREFIX + "*"):
-        fd = _lock(path)
-        if fd is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(fd)
-            removed += 1
-    return removed
-
-
-def _lock(path: Path) -> int | None:
-    """Lock a folder of this user that nobody else has locked; None: it cannot be."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if os.fstat(fd).st_uid == os.getuid():
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(path)):
-                return fd
-    except OSError:
-        pass
-    os.close(fd)
-    return None
-
-
 @functools.cache
-def _folder_of_process() -> str:
-    """Make the folder of this process, locked as long as it lives."""
-    remove_leftovers()
-    while True:
-        path = tempfile.mkdtemp(prefix=PREFIX)
-        if _lock(Path(path)) is not None:  # else another process took it for a leftover, just now
-            weakref.finalize(MappedModel, _remove, path, os.getpid())  # at the end of the process
-            return path
+def _folder_of_process() -> ProcessFolder:
+    """Make the folder of this process, which goes at its end."""
+    return ProcessFolder()
 
 
 def _remove(path: str, pid: int) -> None:

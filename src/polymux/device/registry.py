@@ -22,6 +22,7 @@ DEFAULT = ("cpu", "opencl")
 _FACTORIES = {
     "cpu": "polymux.device.cpu:open_devices",
     "cuda": "polymux.device.cuda:open_devices",
+    "onnxruntime": "polymux.device.onnx_device:open_devices",
     "opencl": "polymux.device.opencl_discovery:open_devices",
     "simulated": "polymux.device.simulated:open_devices",
 }

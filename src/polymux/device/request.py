@@ -8,6 +8,8 @@
     cpu,shares=3+1                       a stream on three cores and one on the fourth
     cpu:1,models=openvino                models that have a version for OpenVINO run with it
     cpu,shares=nested                    a stream on all cores, one on each half, each quarter, ..., each core
+    cpu:1,models=onnxruntime:dnnl        or with another execution provider of onnxruntime
+    onnxruntime:cuda                     an accelerator behind an execution provider; runs models only
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list
     opencl:0,launch_ahead=1              each task ends before its stream starts the next one

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from polymux.core.errors import ConfigError
+from polymux.core.implementation import OnnxModel, OpenVinoModel, ProviderModel
 
 _CHUNK_NBYTES = 1 << 20
-_LIBRARIES = {"cpu": ("onnxruntime",), "opencl": ("pyopencl",)}
-"""Packages that compute, by the device's API."""
+_ONNXRUNTIME = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "onnxruntime-migraphx",
+    "onnxruntime-rocm",
+)
+"""Packages that bring onnxruntime, one of which is installed."""
+_MODELS = {OnnxModel.api: _ONNXRUNTIME, OpenVinoModel.api: ("openvino",)}
+"""Packages that compute models, by the API of the version that a device runs."""
+_LIBRARIES = {"opencl": ("pyopencl",)}
+"""Packages that compute anything else, by the device's own API."""
+_PROVIDER = "execution provider"
 _PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "cache size")
 
 
@@ -84,16 +96,16 @@ def identify(device: Mapping[str, Any]) -> DeviceIdentity:
     ----------
     device : mapping
         As the server describes it (an entry of ``devices`` in its status): ``api``, ``name``, ``units``, ``memory``,
-        ``details``.
+        ``details``, ``apis``.
 
     Notes
     -----
-    The libraries' versions and, for a cpu, the exact processor are those of this machine and Python environment, as a
-    server on it has them.
+    Which library runs models there counts: the first one among its APIs. The libraries' versions and, for a cpu, the
+    exact processor are those of this machine and Python environment, as a server on it has them.
     """
     api = str(device["api"])
     driver = _processor() if api == "cpu" else str(device.get("details", ""))
-    found = {name: number for name in _LIBRARIES.get(api, ()) if (number := package_version(name))}
+    found = _versions(api, device.get("apis", ()))
     return DeviceIdentity(
         api, str(device["name"]), int(device["units"]), str(device["memory"]), driver, found
     )
@@ -125,6 +137,17 @@ def model_key(path: str | Path) -> str:
     except OSError as error:
         raise ConfigError(str(path), "model", error.strerror or str(error), "give an ONNX file") from error
     return f"sha256:{digest.hexdigest()}"
+
+
+def _versions(api: str, apis: Sequence[str]) -> dict[str, str]:
+    """Say which libraries compute on a device, and which of their versions."""
+    runs = next((its for its in apis if its in _MODELS or ProviderModel.provider_of(its)), None)
+    if runs is None and api == "cpu":
+        runs = OnnxModel.api
+    provider = ProviderModel.provider_of(runs or "")
+    packages = _ONNXRUNTIME if provider else _MODELS.get(runs or "", _LIBRARIES.get(api, ()))
+    found = {name: number for name in packages if (number := package_version(name))}
+    return found | ({_PROVIDER: provider} if provider else {})
 
 
 def package_version(package: str) -> str | None:

@@ -26,8 +26,8 @@ _KINDS = 7
 """Operators that have a colour of their own: those that take most time."""
 _MS = 1e6
 _ROW_INCHES = 0.62
-_LARGEST, _SMALLEST = 170.0, 7.0
-"""Areas of nodes, in square points."""
+_LARGEST, _SMALLEST, _LEGEND = 170.0, 7.0, 40.0
+"""Areas of nodes and of those of the legend, in square points."""
 
 Place = tuple[float, float]
 
@@ -118,9 +118,9 @@ def _graph(axes: Any, found: Partition, parts: tuple[Part, ...]) -> None:
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     axes.set_title("Nodes (area: time), and what crosses each cut", fontsize=10)
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=len(colors), frameon=False, markerscale=0.8
-    )
+    legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.01), ncols=len(colors), frameon=False)
+    for handle in legend.legend_handles:
+        handle.set_sizes([_LEGEND])
 
 
 def _edge(axes: Any, start: Place, end: Place) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from polymux.client import Buffer, Client, Queue
+from polymux.client.model_versions import register_versions, runs_models
 from polymux.core.errors import ConfigError, InvalidRequest, OutputTooSmall
 from polymux.core.implementation import OnnxModel
 from polymux.core.kernel_spec import BufferParam
@@ -72,7 +73,9 @@ def targets(client: Client) -> list[Target]:
     """
     devices = client.status()["devices"]
     found = [
-        _target(client, device) for device in devices if "onnx" in device["apis"] and device["lost"] is None
+        _target(client, device)
+        for device in devices
+        if runs_models(device["apis"]) and device["lost"] is None
     ]
     if not found:
         there = ", ".join(device["id"] for device in devices) or "none"
@@ -92,7 +95,7 @@ def _target(client: Client, device: Mapping[str, Any]) -> Target:
 def registered(client: Client, name: str, path: Path) -> Iterator[str]:
     """Have a model as a kernel meanwhile, and give the kernel's name: the name without what kernels' cannot have."""
     kernel = _UNUSUAL.sub("_", name)[-_MOST_CHARACTERS:]
-    client.register(None, OnnxModel(str(path)), name=kernel, isolate=False)
+    register_versions(client, kernel, OnnxModel(str(path)), path)
     try:
         yield kernel
     finally:

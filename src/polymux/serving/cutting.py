@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from polymux.client import Client
+from polymux.client.model_versions import register_versions, wanted_versions, widest_share
 from polymux.core.errors import InvalidRequest, PolymuxError
 from polymux.core.implementation import OnnxModel
 from polymux.onnxgraph.inputs import ItemInput
 from polymux.onnxgraph.partition.choose import Wish
-from polymux.onnxgraph.partition.folder import PartsFolder
 from polymux.onnxgraph.partition.partition import Partition, partition
+from polymux.process_folder import ProcessFolder
 from polymux.serving.config_check import PARTITION
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.kernel_runner import RegisteredModel
 from polymux.serving.model_config_pb2 import ModelConfig
+from polymux.serving.registered_model import RegisteredModel
 from polymux.serving.signature import ModelSignature
-from polymux.serving.versions import register_versions, wants_openvino
 
 __all__ = ["Cutter", "PartitionChoice", "parse_partition"]
 
@@ -75,7 +76,7 @@ class Cutter:
 
     def __init__(self, choices: Sequence[PartitionChoice] = ()) -> None:
         self._wishes: Mapping[str | None, Wish | None] = {choice.model: choice.wish for choice in choices}
-        self._folder: PartsFolder | None = None
+        self._folder: ProcessFolder | None = None
         self._done: dict[Hashable, Partition] = {}
 
     def check_models(self, known: Sequence[str]) -> None:
@@ -119,7 +120,8 @@ class Cutter:
         if wish is None:
             return model
         try:
-            found = self._partition(path, model.signature, wish, wants_openvino(client))
+            threads = 1 if wish.longest_ns is not None else _cores(client)
+            found = self._partition(path, model.signature, wish, bool(wanted_versions(client)), threads)
             if found.why_whole:
                 raise InvalidRequest(found.why_whole)
             parts = tuple(
@@ -134,7 +136,7 @@ class Cutter:
         except (PolymuxError, OSError) as error:
             _log.warning("model %s runs whole: %s", model.spec.name, error)
             return model
-        _log.info("model %s is cut into %s", model.spec.name, _described(found))
+        _log.info("model %s is cut into %s", model.spec.name, _described(found, threads))
         return replace(model, parts=parts)
 
     def close(self) -> None:
@@ -155,13 +157,16 @@ class Cutter:
                 raise ModelLoadError(f"parameter {PARTITION!r} in config.pbtxt: {error}") from None
         return self._wishes.get(None)
 
-    def _partition(self, path: Path, signature: ModelSignature, wish: Wish, portable: bool) -> Partition:
+    def _partition(
+        self, path: Path, signature: ModelSignature, wish: Wish, portable: bool, threads: int
+    ) -> Partition:
         inputs = _inputs(signature)
         status = path.stat()
-        key = (path, status.st_mtime_ns, status.st_size, inputs, wish, portable)
+        key = (path, status.st_mtime_ns, status.st_size, inputs, wish, portable, threads)
         if key not in self._done:
-            self._folder = self._folder or PartsFolder()
-            self._done[key] = partition(path, inputs, wish, self._folder.new(), portable=portable)
+            self._folder = self._folder or ProcessFolder()
+            folder = self._folder.new()
+            self._done[key] = partition(path, inputs, wish, folder, threads=threads, portable=portable)
         return self._done[key]
 
 
@@ -197,10 +202,15 @@ def _inputs(signature: ModelSignature) -> tuple[ItemInput, ...]:
     return tuple(inputs)
 
 
-def _described(found: Partition) -> str:
+def _cores(client: Client) -> int:
+    """Say on how many cores a model will run at most: what a cut costs counts most where the whole takes least."""
+    return max(1, min(widest_share(client), len(os.sched_getaffinity(0))))
+
+
+def _described(found: Partition, threads: int) -> str:
     same = "with the same results bit by bit" if found.difference == 0 else f"within {found.difference:.0e}"
     text = (
-        f"{len(found.parts)} parts of at most {found.longest_ns / 1e6:.2f} of {found.total_ns / 1e6:.2f} ms on one"
-        f" core, {same}"
+        f"{len(found.parts)} parts of at most {found.longest_ns / 1e6:.2f} of {found.total_ns / 1e6:.2f} ms on"
+        f" {'one core' if threads == 1 else f'{threads} cores'}, {same}"
     )
     return f"{text}; {found.note}" if found.note else text

@@ -1,87 +1,38 @@
-"""A model as a kernel of the core: registration, and tasks on a queue."""
+"""A model as tasks on a queue: one kernel, or a chain of them where the model is cut.
+
+Whoever is more urgent runs between the tasks of a chain.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
-from polymux.client import Buffer, Client
+from polymux.client import Buffer, Client, Task
 from polymux.core.dtype import DType
-from polymux.core.errors import OutputTooSmall, PolymuxError, TaskFailed
-from polymux.core.implementation import OnnxModel
+from polymux.core.errors import OutputTooSmall, PolymuxError, QueueFull, SegmentFull, TaskFailed
 from polymux.core.kernel_spec import KernelSpec
-from polymux.serving.config_check import complete
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.model_config_pb2 import ModelConfig
-from polymux.serving.models import LoadedModel
-from polymux.serving.output_sizes import OutputSizes
-from polymux.serving.runner import ModelRunner, TensorBuffer
-from polymux.serving.signature import ModelSignature
-from polymux.serving.versions import register_versions, wants_openvino
+from polymux.serving.handed_on import HandedOn
+from polymux.serving.output_sizes import OutputSizes, Shapes
+from polymux.serving.runner import TensorBuffer
 
-__all__ = ["KernelRunner", "RegisteredModel", "register_model"]
+__all__ = ["KernelRunner", "core_priority"]
 
 _log = logging.getLogger(__name__)
 
 _GROWTH = 4
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredModel:
-    """A version of a model that the core knows as a kernel.
-
-    Attributes
-    ----------
-    config : ModelConfig
-        Complete.
-    signature : ModelSignature
-        What requests are checked against.
-    spec : KernelSpec
-        The kernel, as the server described it.
-    parts : tuple of KernelSpec
-        Kernels that run one after the other in its place, where the model is cut; their parameters have the names of
-        the tensors that they hand on.
-    """
-
-    config: ModelConfig
-    signature: ModelSignature
-    spec: KernelSpec
-    parts: tuple[KernelSpec, ...] = ()
-
-    def loaded(self, runner: ModelRunner) -> LoadedModel:
-        """Put it together with what runs it."""
-        names = tuple(param.name for param in self.spec.outputs)
-        return LoadedModel(self.config, self.signature, runner, names)
-
-
-def register_model(
-    client: Client, name: str, version: int, path: Path, config: ModelConfig
-) -> RegisteredModel:
-    """Register one version of a model as a kernel; the parameters are those of `Loader.load`.
-
-    Raises
-    ------
-    ModelLoadError
-        With the reason, when the file is no model, or the configuration contradicts it.
-    """
-    if not path.is_file():
-        raise ModelLoadError(f"there is no file {path}")
-    kernel = f"{name}/{version}"
-    try:
-        plain = path.resolve() if wants_openvino(client) else None
-        spec = register_versions(client, kernel, OnnxModel(str(path.resolve())), plain)
-        completed, signature = complete(config, name, spec)
-    except PolymuxError as error:
-        raise ModelLoadError(str(error)) from error
-    return RegisteredModel(completed, signature, spec)
+_REMEMBERED = 256
+"""Combinations of input shapes for which the shapes between the parts are kept."""
+_CAPACITY, _MOST_CAPACITY = 1024, 65536
 
 
 class KernelRunner:
-    """Runs a model that is registered as a kernel.
+    """Runs a model that is registered as a kernel, or whose parts are.
 
     Parameters
     ----------
@@ -93,15 +44,23 @@ class KernelRunner:
         Device for the model's queue; None: the server's choice.
     stream : str or None
         The stream of it to which the queue is pinned; None: the server's choice.
+    parts : sequence of KernelSpec
+        Kernels that run one after the other in its place; their parameters have the names of the tensors that they
+        hand on. Empty: it is not cut.
     sizes : OutputSizes, optional
-        What is known of the outputs' sizes, for runners of the same model to have in common.
-    capacity : int
-        Tasks in flight at most.
+        What is known of the sizes of the outputs of `spec`, for runners of the same model to have in common.
 
     Raises
     ------
     ModelLoadError
         If there is no such device or stream.
+
+    Notes
+    -----
+    The first request with inputs of some shapes runs part by part and shows the shapes of what is handed on. Later ones
+    are submitted at once, all parts of a request in a row; what is handed on lies in buffers that all of them have in
+    common, since the tasks of a queue run in order. A model that hands on other shapes for other values runs part by
+    part for ever.
     """
 
     def __init__(
@@ -111,15 +70,27 @@ class KernelRunner:
         device: str | None = None,
         *,
         stream: str | None = None,
+        parts: Sequence[KernelSpec] = (),
         sizes: OutputSizes | None = None,
-        capacity: int = 1024,
     ) -> None:
         self._spec = spec
-        self._sizes = OutputSizes(spec.outputs) if sizes is None else sizes
+        self._stages = [_Stage(part) for part in parts] or [_Stage(spec, sizes)]
+        self._inputs = [param.name for param in spec.inputs]
+        self._outputs = [param.name for param in spec.outputs]
+        self._dtypes = {param.name: param.dtypes[0] for stage in self._stages for param in stage.spec.outputs}
+        self._last_use = {name: at for at, stage in enumerate(self._stages) for name in stage.reads}
+        self._known: OrderedDict[Shapes, Mapping[str, tuple[int, ...]]] = OrderedDict()
+        self._at_once = len(self._stages) > 1
+        between = {name: dtype for name, dtype in self._dtypes.items() if name not in self._outputs}
+        self._between = HandedOn(between, self.allocate)
         try:
             # A full ring is the client's answer 503, never a front end that stands still.
             self._queue = client.queue(
-                spec.name, device=device, stream=stream, capacity=capacity, on_full="raise"
+                spec.name,
+                device=device,
+                stream=stream,
+                capacity=_capacity(len(self._stages)),
+                on_full="raise",
             )
         except PolymuxError as error:
             raise ModelLoadError(str(error)) from error
@@ -129,30 +100,21 @@ class KernelRunner:
 
         Extents that are free are 1, which some models do not take: these have their first run later.
         """
-        inputs: list[Buffer] = []
+        made: list[Buffer] = []
+        values: dict[str, Buffer] = {}
         try:
             for param in self._spec.inputs:
                 shape = tuple(1 if extent is None else extent for extent in param.shape or (1,))
-                inputs.append(self._queue.zeros(shape, param.dtypes[0].name_short))
-            self._warm_up(inputs)
+                made.append(self._queue.zeros(shape, param.dtypes[0].name_short))
+                values[param.name] = made[-1]
+            for stage in self._stages:
+                outputs = self._run_now(stage, [values[name] for name in stage.reads])
+                made += outputs
+                values.update(zip(stage.writes, outputs, strict=True))
         except TaskFailed as error:
             _log.debug("%s does not run on zeros: %s", self._spec.name, error)
         finally:
-            close_all(inputs)
-
-    def _warm_up(self, inputs: Sequence[Buffer]) -> None:
-        close_all(self._run_now(self._spec, self._sizes, inputs))
-
-    def _run_now(self, spec: KernelSpec, sizes: OutputSizes, inputs: Sequence[Buffer]) -> list[Buffer]:
-        """Run a kernel once and wait for it, in a thread that may."""
-        nbytes = sum(buffer.nbytes for buffer in inputs)
-        outputs = self._outputs(spec, sizes.shapes(tuple(buffer.shape for buffer in inputs), nbytes))
-        try:
-            self._queue.submit(spec.name, inputs, outputs).wait()
-        except BaseException:
-            close_all(outputs)
-            raise
-        return outputs
+            _close_all(made)
 
     def check_room(self) -> None:
         """Let every request come: the ring of the queue is the bound."""
@@ -174,57 +136,159 @@ class KernelRunner:
         Raises
         ------
         TaskFailed
-            When the model failed.
+            When the model, or a part of it, failed.
         QueueFull, SegmentFull
-            When there is no room for the task or its outputs.
+            When there is no room for the tasks or their outputs.
         """
         buffers = cast("Sequence[Buffer]", inputs)  # they come from `allocate`
-        outputs = await self._run(self._spec, self._sizes, buffers, hints_of(priority, deadline_ns))
-        await bring_home(outputs)
+        hints = _hints(priority, deadline_ns)
+        signature = tuple(buffer.shape for buffer in buffers)
+        shapes = self._known.get(signature) if self._at_once else None
+        outputs = None if shapes is None else await self._in_a_row(buffers, shapes, hints)
+        if outputs is None:
+            outputs = await self._one_by_one(signature, buffers, hints)
+        await _bring_home(outputs)
         return outputs
 
     def close(self) -> None:
         """Close the queue; its running tasks end first."""
         self._queue.close()
+        self._between.close()
 
-    async def _run(
-        self, spec: KernelSpec, sizes: OutputSizes, inputs: Sequence[Buffer], hints: Mapping[str, int]
+    async def _one_by_one(
+        self, signature: Shapes, inputs: Sequence[Buffer], hints: Mapping[str, int]
+    ) -> list[Buffer]:
+        """Wait for each part before the next one is submitted, and learn the shapes."""
+        values = dict(zip(self._inputs, inputs, strict=True))
+        made: dict[str, Buffer] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        try:
+            for at, stage in enumerate(self._stages):
+                outputs = await self._run_stage(stage, [values[name] for name in stage.reads], hints)
+                its = dict(zip(stage.writes, outputs, strict=True))
+                values.update(its)
+                made.update(its)
+                shapes.update({name: buffer.shape for name, buffer in its.items()})
+                self._drop_used(made, at)
+        except BaseException:
+            _close_all(made.values())
+            raise
+        if self._at_once:
+            self._known[signature] = shapes
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return [made[name] for name in self._outputs]
+
+    async def _in_a_row(
+        self, inputs: Sequence[Buffer], shapes: Mapping[str, tuple[int, ...]], hints: Mapping[str, int]
+    ) -> list[Buffer] | None:
+        """Submit all parts; None when that did not do, since a shape was another one or there was no room between."""
+        if self._queue.in_flight + len(self._stages) > self._queue.capacity:
+            raise QueueFull(
+                f"{self._queue.in_flight} tasks are in flight; there is no room for {len(self._stages)} more"
+            )
+        try:
+            between = self._between.of(shapes)
+        except SegmentFull:
+            return None  # one part after the other needs less at a time
+        outputs: dict[str, Buffer] = {}
+        try:
+            for name in self._outputs:
+                outputs[name] = self.allocate(shapes[name], self._dtypes[name])
+            values = {**dict(zip(self._inputs, inputs, strict=True)), **between, **outputs}
+            await _all_ended([self._submit(stage, values, hints) for stage in self._stages])
+        except OutputTooSmall:
+            pass
+        except BaseException:
+            _close_all(outputs.values())
+            raise
+        else:
+            values = {**between, **outputs}
+            if all(values[name].shape == shapes[name] for stage in self._stages for name in stage.writes):
+                return list(outputs.values())
+        _close_all(outputs.values())
+        self._at_once = False
+        self._between.close()
+        return None
+
+    def _submit(self, stage: _Stage, values: Mapping[str, Buffer], hints: Mapping[str, int]) -> Task:
+        reads, writes = [values[name] for name in stage.reads], [values[name] for name in stage.writes]
+        return self._queue.submit(stage.spec.name, reads, writes, **hints)
+
+    def _drop_used(self, made: dict[str, Buffer], at: int) -> None:
+        """Give back what no part behind this one needs."""
+        for name in [name for name in made if self._last_use.get(name, -1) <= at]:
+            if name not in self._outputs:
+                made.pop(name).close()
+
+    def _run_now(self, stage: _Stage, inputs: Sequence[Buffer]) -> list[Buffer]:
+        """Run a kernel once and wait for it, in a thread that may."""
+        nbytes = sum(buffer.nbytes for buffer in inputs)
+        outputs = self._allocate(stage, stage.sizes.shapes(tuple(buffer.shape for buffer in inputs), nbytes))
+        try:
+            self._queue.submit(stage.spec.name, inputs, outputs).wait()
+        except BaseException:
+            _close_all(outputs)
+            raise
+        return outputs
+
+    async def _run_stage(
+        self, stage: _Stage, inputs: Sequence[Buffer], hints: Mapping[str, int]
     ) -> Sequence[Buffer]:
         """Run a kernel once, again with larger outputs when they were too small."""
+        sizes = stage.sizes
         signature = tuple(buffer.shape for buffer in inputs)
         nbytes = sum(buffer.nbytes for buffer in inputs)
         shapes = sizes.shapes(signature, nbytes)
         for attempts_left in reversed(range(len(shapes) + 1)):
-            outputs = self._outputs(spec, shapes)
+            outputs = self._allocate(stage, shapes)
             try:
-                await self._queue.submit(spec.name, inputs, outputs, **hints)
+                await self._queue.submit(stage.spec.name, inputs, outputs, **hints)
             except OutputTooSmall as error:
-                needed = _needed_nbytes(error, outputs, spec)
-                close_all(outputs)
+                needed = _needed_nbytes(error, outputs, stage.spec)
+                _close_all(outputs)
                 if not attempts_left:
                     raise
                 sizes.learn(signature, nbytes, needed)
                 shapes = sizes.shapes(signature, nbytes)
             except BaseException:
-                close_all(outputs)
+                _close_all(outputs)
                 raise
             else:
                 sizes.learn(signature, nbytes, [buffer.nbytes for buffer in outputs])
                 return outputs
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _outputs(self, spec: KernelSpec, shapes: Sequence[tuple[int, ...]]) -> list[Buffer]:
+    def _allocate(self, stage: _Stage, shapes: Sequence[tuple[int, ...]]) -> list[Buffer]:
         outputs: list[Buffer] = []
         try:
-            for shape, param in zip(shapes, spec.outputs, strict=True):
+            for shape, param in zip(shapes, stage.spec.outputs, strict=True):
                 outputs.append(self.allocate(shape, param.dtypes[0]))
         except BaseException:
-            close_all(outputs)
+            _close_all(outputs)
             raise
         return outputs
 
 
-def hints_of(priority: int, deadline_ns: int | None) -> dict[str, int]:
+class _Stage:
+    """A kernel, the tensors that it takes and gives, and how large these are."""
+
+    def __init__(self, spec: KernelSpec, sizes: OutputSizes | None = None) -> None:
+        self.spec = spec
+        self.reads = [param.name for param in spec.inputs]
+        self.writes = [param.name for param in spec.outputs]
+        self.sizes = OutputSizes(spec.outputs) if sizes is None else sizes
+
+
+def core_priority(level: int) -> int:
+    """Translate a request's priority (1 highest, greater numbers lower) to the core's (greater runs first).
+
+    The core's range is -128 to 127; levels beyond 256 are all lowest.
+    """
+    return max(-128, 128 - level)
+
+
+def _hints(priority: int, deadline_ns: int | None) -> dict[str, int]:
     """Write what a request wishes as hints of a task."""
     hints: dict[str, int] = {}
     if priority:
@@ -234,7 +298,7 @@ def hints_of(priority: int, deadline_ns: int | None) -> dict[str, int]:
     return hints
 
 
-async def bring_home(outputs: Sequence[Buffer]) -> None:
+async def _bring_home(outputs: Sequence[Buffer]) -> None:
     """Fetch outputs that are on a device with memory of its own: in a thread, not in the event loop.
 
     They are closed when that fails.
@@ -244,16 +308,16 @@ async def bring_home(outputs: Sequence[Buffer]) -> None:
             if buffer.away:
                 await asyncio.to_thread(buffer.bring_home)
     except BaseException:
-        close_all(outputs)
+        _close_all(outputs)
         raise
 
 
-def core_priority(level: int) -> int:
-    """Translate a request's priority (1 highest, greater numbers lower) to the core's (greater runs first).
-
-    The core's range is -128 to 127; levels beyond 256 are all lowest.
-    """
-    return max(-128, 128 - level)
+async def _all_ended(tasks: Sequence[Task]) -> None:
+    """Wait for tasks of one queue; the error is that of the first one that failed."""
+    with contextlib.suppress(TaskFailed):
+        await tasks[-1]
+    for task in tasks:
+        task.result()
 
 
 def _needed_nbytes(error: OutputTooSmall, outputs: Sequence[Buffer], spec: KernelSpec) -> list[int]:
@@ -269,7 +333,12 @@ def _needed_nbytes(error: OutputTooSmall, outputs: Sequence[Buffer], spec: Kerne
     return needed
 
 
-def close_all(buffers: Iterable[Buffer]) -> None:
+def _close_all(buffers: Iterable[Buffer]) -> None:
     """Give the memory of buffers back."""
     for buffer in buffers:
         buffer.close()
+
+
+def _capacity(parts: int) -> int:
+    """Return how many tasks a queue is to hold, so that it holds as many requests as one of a whole model."""
+    return min(_MOST_CAPACITY, _CAPACITY << (parts - 1).bit_length())

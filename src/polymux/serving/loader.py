@@ -8,10 +8,10 @@ from typing import Protocol
 
 from polymux.client import Client
 from polymux.serving.cutting import Cutter
-from polymux.serving.kernel_runner import register_model
+from polymux.serving.kernel_runner import KernelRunner
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
-from polymux.serving.parts_runner import open_runner
+from polymux.serving.registered_model import register_model
 
 __all__ = ["DirectLoader", "Loader"]
 
@@ -73,7 +73,7 @@ class DirectLoader:
         def load() -> LoadedModel:
             model = register_model(client, name, version, path, config)
             model = self._cutter.cut(client, name, model, path)
-            return model.loaded(open_runner(client, model, self._device))
+            return model.loaded(KernelRunner(client, model.spec, self._device, parts=model.parts))
 
         return await asyncio.to_thread(load)
 

@@ -69,7 +69,7 @@ def test_the_same_device_twice_is_refused(closed: list[str]) -> None:
 
 
 def test_an_unknown_kind_of_device_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="known are cpu, cuda, opencl, simulated"):
+    with pytest.raises(ConfigError, match="known are cpu, cuda, onnxruntime, opencl, simulated"):
         registry.discover(["fpga:0"])
 
 

@@ -24,6 +24,7 @@ from polymux.profiles import (
     device_key,
     identify,
 )
+from polymux.profiles import identity as profiles_identity
 from polymux.profiles.identity import model_key
 
 MODEL = ProfiledModel(
@@ -343,3 +344,22 @@ def test_a_device_is_identified_by_what_the_server_says_of_it() -> None:
     assert device_key(described | {"units": 3}) != identity.key
     assert identify(described | {"api": "opencl"}).driver == "cores 0-1"
     assert DeviceIdentity.from_json(identity.to_json()) == identity
+
+
+def test_a_device_is_another_one_when_another_library_runs_its_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"onnxruntime": "1.2", "openvino": "3.4"}
+    monkeypatch.setattr(profiles_identity, "package_version", versions.get)
+    described = {"api": "cpu", "name": "P", "units": 2, "memory": "host", "details": ""}
+    usual = identify(described | {"apis": ["cpu", "onnx", "openvino"]})
+    assert usual == identify(described)
+    assert usual.versions == {"onnxruntime": "1.2"}
+    other = identify(described | {"apis": ["cpu", "openvino", "onnx"]})
+    assert other.versions == {"openvino": "3.4"}
+    through = identify(described | {"apis": ["cpu", "onnx:dnnl", "onnx"]})
+    assert through.versions == {"onnxruntime": "1.2", "execution provider": "dnnl"}
+    assert len({usual.key, other.key, through.key}) == 3
+    accelerator = described | {"api": "onnxruntime", "apis": ["onnx:cuda"], "details": "onnxruntime 1.2"}
+    assert identify(accelerator).versions["execution provider"] == "cuda"
+    assert "openvino 3.4" in str(other)

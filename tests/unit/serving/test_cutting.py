@@ -18,8 +18,8 @@ from polymux.onnxgraph.partition.choose import Wish
 from polymux.serving.config_check import complete, unused_settings
 from polymux.serving.cutting import Cutter, parse_partition
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.kernel_runner import RegisteredModel
 from polymux.serving.model_config_pb2 import ModelConfig
+from polymux.serving.registered_model import RegisteredModel
 from tests.unit.onnxgraph.partition.networks import convolutions, node, save
 
 SHAPE = (None, 8, 16, 16)
@@ -32,7 +32,7 @@ class FakeClient:
         self.registered: dict[str, OnnxModel] = {}
 
     def status(self) -> dict[str, Any]:
-        return {"devices": [{"apis": ["cpu", "onnx"]}]}
+        return {"devices": [{"apis": ["cpu", "onnx"], "units": 1, "streams": [{"units": None}]}]}
 
     def register(self, _: None, model: OnnxModel, *, name: str, isolate: bool) -> KernelSpec:
         assert not isolate

@@ -2,6 +2,5 @@
 
 `optimized_file` has onnxruntime write the model as it computes it on this processor, `flow` reads which node uses what
 and where a cut would carry little, `node_times` how long each node takes, `choose` picks the cuts (pure), `split` makes
-a model of each part, `comparison` runs whole and parts against each other, `folder` keeps the files. `partition` does
-all of it.
+a model of each part, `comparison` runs whole and parts against each other. `partition` does all of it.
 """

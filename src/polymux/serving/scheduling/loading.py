@@ -17,11 +17,11 @@ from polymux.core.serving.model import ModelName, ServedModel
 from polymux.perfmodel.surface import TableSurface
 from polymux.serving.cutting import Cutter
 from polymux.serving.errors import ModelLoadError
-from polymux.serving.kernel_runner import RegisteredModel, register_model
+from polymux.serving.kernel_runner import KernelRunner
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
 from polymux.serving.output_sizes import OutputSizes
-from polymux.serving.parts_runner import open_runner
+from polymux.serving.registered_model import RegisteredModel, register_model
 from polymux.serving.scheduling.lanes import Lanes
 from polymux.serving.scheduling.machine import Block, Machine, first_share, read_machine
 from polymux.serving.scheduling.merging import Deliver, Lane, Tensors, run_together
@@ -157,7 +157,7 @@ class _Instance:
         self._kernels = [part.name for part in model.parts] or [model.spec.name]
         for kernel in self._kernels:
             client.prepare(kernel, stream)
-        self._runner = open_runner(client, model, stream=stream, sizes=sizes)
+        self._runner = KernelRunner(client, model.spec, stream=stream, parts=model.parts, sizes=sizes)
         self._runner.warm_up()
         self.allocate = self._runner.allocate
         self.run = self._runner.run

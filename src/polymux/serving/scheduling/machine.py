@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polymux.client import Client
+from polymux.client.model_versions import runs_models
 from polymux.core.ids import DeviceId, StreamId
 from polymux.core.serving.model import ServingDevice
 from polymux.profiles import device_key
@@ -58,7 +59,7 @@ def read_machine(status: Mapping[str, Any], only: str | None = None) -> Machine:
     devices: list[ServingDevice] = []
     streams: dict[tuple[DeviceId, Block], StreamId] = {}
     for device in status["devices"]:
-        if "onnx" not in device["apis"] or device["lost"] is not None or only not in (None, device["id"]):
+        if not runs_models(device["apis"]) or device["lost"] is not None or only not in (None, device["id"]):
             continue
         name, units = DeviceId(device["id"]), int(device["units"])
         own: dict[Block, StreamId] = {}

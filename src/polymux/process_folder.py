@@ -1,4 +1,7 @@
-"""A folder for the files of cut models, which goes with the process that made it."""
+"""A folder for files that others map or read as long as a process lives, and which goes with it, however it ends.
+
+It is locked by its process. Folders without a lock are those of processes that were killed; the next one removes them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import fcntl
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
-PREFIX = "polymux-parts-"
+PREFIX = "polymux-models-"
 
 
-class PartsFolder:
-    """A new folder under the system's folder for temporary files (``TMPDIR``), until `close`.
-
-    Those of processes that were killed go when the next one is made.
+class ProcessFolder:
+    """A new folder under the system's folder for temporary files (``TMPDIR``), until `close` or the process ends.
 
     Raises
     ------
@@ -29,22 +31,36 @@ class PartsFolder:
             fd = _lock(self.path)
             if fd is not None:  # else another process took it for a leftover, just now
                 break
-        self._fd = fd
+        self._end = weakref.finalize(self, _remove, self.path, fd, os.getpid())
 
     def new(self) -> Path:
-        """Make a folder in it."""
+        """Make a folder in it.
+
+        Raises
+        ------
+        OSError
+            If there is no room for one.
+        """
         return Path(tempfile.mkdtemp(dir=self.path))
 
     def close(self) -> None:
-        """Remove it; sessions that have mapped the files go on. Closing twice is fine."""
-        if self._fd >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._fd)
-            self._fd = -1
+        """Remove it; who has mapped a file goes on. Closing twice is fine."""
+        self._end()
 
 
 def remove_leftovers(parent: Path | None = None) -> int:
-    """Remove the folders of processes that ended without doing so; how many there were."""
+    """Remove the folders of processes that ended without doing so.
+
+    Parameters
+    ----------
+    parent : pathlib.Path, optional
+        Where they are; the system's folder for temporary files by default.
+
+    Returns
+    -------
+    int
+        How many there were.
+    """
     removed = 0
     for path in (parent or Path(tempfile.gettempdir())).glob(PREFIX + "*"):
         fd = _lock(path)
@@ -56,7 +72,7 @@ def remove_leftovers(parent: Path | None = None) -> int:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a folder of this user that no process has locked; None: it cannot be."""
+    """Lock a folder of this user that nobody else has locked; None: it cannot be."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -70,3 +86,9 @@ def _lock(path: Path) -> int | None:
         pass
     os.close(fd)
     return None
+
+
+def _remove(path: Path, fd: int, pid: int) -> None:
+    if os.getpid() == pid:  # not in a fork of the process that uses it
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
