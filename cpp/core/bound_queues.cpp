@@ -76,6 +76,18 @@ std::optional<Hints> BoundQueues::most_urgent() const {
   return most;
 }
 
+uint32_t BoundQueues::weight_of(int32_t priority) const {
+  std::vector<const FairGroup*> counted;
+  double weight = 0;
+  for (const auto& q : queues_) {
+    if (!q->available() || hints(*q).priority != priority) continue;
+    if (std::find(counted.begin(), counted.end(), q->group) != counted.end()) continue;
+    counted.push_back(q->group);
+    weight += kNormalWeight / q->cost;
+  }
+  return std::max(1u, static_cast<uint32_t>(weight + 0.5));
+}
+
 BoundQueue* BoundQueues::choose() {
   ++choice_;
   return n_groups_ > 1 ? choose_between_groups() : choose_of_one_group();

@@ -92,6 +92,8 @@ class BoundQueues {
   bool any_available() const;
   // The highest priority that a task has, and the earliest deadline.
   std::optional<Hints> most_urgent() const;
+  // Of the groups that have a task of a priority, together.
+  uint32_t weight_of(int32_t priority) const;
   // nullptr when none has a task.
   BoundQueue* choose();
   void charge(BoundQueue& queue, uint64_t cycles) {

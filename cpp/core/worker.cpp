@@ -218,13 +218,16 @@ void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const
   add(waiting_cycles_, waiting);
   if (trace_capacity_ != 0) {
     std::lock_guard lock(stats_mutex_);
+    const double scale = clock_.ns_per_cycle();
+    const int64_t start_ns = std::max(clock_.at(start, scale), last_end_ns_);  // the scale gets better with time
+    last_end_ns_ = std::max(clock_.at(end, scale), start_ns);
+    const TraceRecord record{b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale), start_ns,
+                             last_end_ns_};
     if (trace_.size() < trace_capacity_) {
-      const double scale = clock_.ns_per_cycle();
-      const int64_t start_ns = std::max(clock_.at(start, scale), last_end_ns_);  // the scale gets better with time
-      last_end_ns_ = std::max(clock_.at(end, scale), start_ns);
-      trace_.push_back(
-          {b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale), start_ns, last_end_ns_});
-    } else {
+      trace_.push_back(record);
+    } else {  // nobody has drained it for so long: the latest tasks are of more use than the earliest
+      trace_[trace_oldest_] = record;
+      trace_oldest_ = (trace_oldest_ + 1) % trace_capacity_;
       trace_dropped_.fetch_add(1, std::memory_order_relaxed);
     }
   }
@@ -372,6 +375,8 @@ std::vector<TraceRecord> Worker::drain_trace() {
   std::vector<TraceRecord> out;
   out.reserve(trace_capacity_);
   out.swap(trace_);
+  std::rotate(out.begin(), out.begin() + static_cast<ptrdiff_t>(trace_oldest_), out.end());
+  trace_oldest_ = 0;
   return out;
 }
 

@@ -61,6 +61,7 @@ class Worker {
     std::string message = {};
     QueueStats stats = {};  // of the released queue, while it was bound here
     Hints hints = {};       // of "wanted": the most urgent task
+    uint32_t weight = 0;     // of "wanted": of the groups that have tasks of that priority
   };
 
   Worker(uint32_t location, std::shared_ptr<NativeTable> natives, int64_t spin_ns, uint32_t trace_capacity,
@@ -84,8 +85,8 @@ class Worker {
   void wake();
 
   // A guarded device is used by others as well, and its tasks wait until they are let in. The thread hears "wanted"
-  // when there is a task (again when there is a more urgent one) and "drained" when it has none any more, or when it
-  // was told to leave and no task is in hand. To begin with a guarded stream is in.
+  // when there is a task (again when there is a more urgent one) and "drained" when it has none any more. When it was told
+  // to leave it hears one of the two as soon as no task is in hand. To begin with a guarded stream is in.
   void guard(bool on);
   void let_in();
   void leave();
@@ -170,6 +171,7 @@ class Worker {
 
   const uint32_t trace_capacity_;
   std::vector<TraceRecord> trace_;
+  size_t trace_oldest_ = 0;  // where the next record goes when it is full
   std::vector<std::string> trace_names_;
   std::atomic<uint64_t> trace_dropped_{0};
 };

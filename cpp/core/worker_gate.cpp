@@ -23,12 +23,12 @@ void Worker::apply_gate(const Change& change) {
 
 // What the caller is to hear before a task is taken from a guarded device; nothing: it sleeps, or has tasks in hand.
 std::optional<Worker::Next> Worker::at_gate(bool block) {
-  if (gate_ == Gate::leaving) {
-    if (!block) return Next{.kind = Kind::idle};
-    gate_ = Gate::out;
-    return Next{.kind = Kind::drained};
-  }
+  if (gate_ == Gate::leaving && !block) return Next{.kind = Kind::idle};
   const std::optional<Hints> most = bound_.most_urgent();
+  if (gate_ == Gate::leaving) {
+    gate_ = Gate::out;
+    if (!most) return Next{.kind = Kind::drained};
+  }
   if (!most && gate_ == Gate::asked) {
     gate_ = Gate::out;
     return Next{.kind = Kind::drained};
@@ -36,7 +36,7 @@ std::optional<Worker::Next> Worker::at_gate(bool block) {
   if (most && (gate_ == Gate::out || most->more_urgent_than(asked_))) {
     gate_ = Gate::asked;
     asked_ = *most;
-    return Next{.kind = Kind::wanted, .hints = *most};
+    return Next{.kind = Kind::wanted, .hints = *most, .weight = bound_.weight_of(most->priority)};
   }
   if (!block) return Next{.kind = Kind::idle};
   return std::nullopt;

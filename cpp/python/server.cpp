@@ -80,7 +80,7 @@ nb::tuple next_tuple(Worker& worker, bool block, uint32_t most) {
     case Worker::Kind::wanted: {
       const int64_t at_ns = next.hints.deadline_ns;
       const nb::object deadline = at_ns == INT64_MAX ? nb::none() : nb::cast(at_ns);
-      return nb::make_tuple("wanted", nb::make_tuple(next.hints.priority, deadline));
+      return nb::make_tuple("wanted", nb::make_tuple(next.hints.priority, deadline, next.weight));
     }
     case Worker::Kind::drained:
       return nb::make_tuple("drained", nb::none());
@@ -308,10 +308,10 @@ void bind_server(nb::module_& m) {
       .def("fail_head", &Worker::fail_head, "queue"_a, "status"_a, "message"_a)
       .def("wake", &Worker::wake)
       .def("guard", &Worker::guard, "on"_a,
-           "Whether jobs use the device as well: \"wanted\" (priority, deadline in ns or None) comes before its tasks, "
-           "\"drained\" after them. To begin with it is let in.")
+           "Whether jobs use the device as well: \"wanted\" (priority, deadline in ns or None, weight) comes before its "
+           "tasks, \"drained\" after them. To begin with it is let in.")
       .def("let_in", &Worker::let_in, "Answer to \"wanted\"; void when it has no task any more.")
-      .def("leave", &Worker::leave, "\"drained\" follows when no task is in hand.")
+      .def("leave", &Worker::leave, "\"wanted\" or \"drained\" follows when no task is in hand.")
       .def("next", &next_tuple, "block"_a = true, "most"_a = Worker::kMostAtOnce,
            "block False: \"idle\" instead of sleeping, and after `most` tasks that needed no caller.")
       .def(

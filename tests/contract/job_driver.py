@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polymux.core.decision import WakeAt
 from polymux.core.ids import DeviceId
-from polymux.core.jobs.decision import Evict, Grant, JobDecision, LetTasksRun, RejectJob, TakeBack
+from polymux.core.jobs.decision import Evict, Grant, HoldTasks, JobDecision, LetTasksRun, RejectJob, TakeBack
 from polymux.core.jobs.event import (
     JobClosed,
     JobDeviceAdded,
@@ -17,6 +17,7 @@ from polymux.core.jobs.event import (
     JobWants,
     JobYielded,
     TasksDone,
+    TasksLeft,
     TasksWaiting,
     YieldReason,
 )
@@ -58,6 +59,7 @@ class JobDriver:
         self.jobs: dict[JobId, Book] = {}
         self.devices: dict[DeviceId, JobDevice] = {}
         self.tasks: dict[DeviceId, bool] = {}
+        self.leaving: dict[DeviceId, None] = {}
         self.evicted: list[JobId] = []
         self.rejected: list[JobId] = []
         self.wakes: set[int] = set()
@@ -72,6 +74,7 @@ class JobDriver:
     def lose_device(self, device: DeviceId) -> None:
         gone = self.devices.pop(device)
         self.tasks.pop(device, None)
+        self.leaving.pop(device, None)
         for book in self.jobs.values():
             if book.inside == device and gone.memory == "own":
                 book.inside, book.frozen = None, False
@@ -102,12 +105,23 @@ class JobDriver:
         del self.jobs[job]
         self.send(JobClosed(job))
 
-    def tasks_wait(self, device: DeviceId, priority: int = 0, slack_ns: int | None = None) -> None:
+    def tasks_wait(
+        self, device: DeviceId, priority: int = 0, slack_ns: int | None = None, weight: int = 100
+    ) -> None:
         self.tasks.setdefault(device, False)
-        self.send(TasksWaiting(device, priority, None if slack_ns is None else self.now + slack_ns))
+        self.send(TasksWaiting(device, priority, None if slack_ns is None else self.now + slack_ns, weight))
+
+    def tasks_leave(
+        self, device: DeviceId, priority: int = 0, weight: int = 100, slack_ns: int | None = None
+    ) -> None:
+        """As they were told, and they want the device again."""
+        del self.leaving[device]
+        self.tasks[device] = False
+        self.send(TasksLeft(device, priority, None if slack_ns is None else self.now + slack_ns, weight))
 
     def tasks_done(self, device: DeviceId) -> None:
         del self.tasks[device]
+        self.leaving.pop(device, None)
         self.send(TasksDone(device))
 
     def pass_time(self, duration_ns: int) -> None:
@@ -150,6 +164,11 @@ class JobDriver:
             case LetTasksRun():
                 assert self.tasks[decision.device] is False
                 self.tasks[decision.device] = True
+            case HoldTasks():
+                assert self.tasks[decision.device], "no tasks run there"
+                assert decision.device not in self.leaving, "they were told before"
+                assert any(book.wants and book.device is None for book in self.jobs.values()), "for nobody"
+                self.leaving[decision.device] = None
             case WakeAt():
                 self.wakes.add(max(decision.at_ns, self.now + 1))
 

@@ -122,6 +122,11 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
     def tasks_wait(self, data: st.DataObject, priority: int, slack_ns: int | None) -> None:
         self.driver.tasks_wait(data.draw(st.sampled_from(sorted(self.driver.devices))), priority, slack_ns)
 
+    @precondition(lambda self: self.driver.leaving)
+    @rule(data=st.data(), priority=st.integers(0, 2), weight=st.sampled_from([1, 100, 300]))
+    def tasks_leave_as_told(self, data: st.DataObject, priority: int, weight: int) -> None:
+        self.driver.tasks_leave(data.draw(st.sampled_from(sorted(self.driver.leaving))), priority, weight)
+
     @precondition(lambda self: self.driver.tasks)
     @rule(data=st.data())
     def tasks_done(self, data: st.DataObject) -> None:
@@ -157,11 +162,13 @@ def _machine(policy: str, *names_of_devices: str) -> JobDriver:
     return driver
 
 
-def _run(driver: JobDriver, duration_ns: int, step_ns: int = 20 * MS) -> None:
-    """Let all jobs go on run after run, and give way when they are asked."""
+def _run(driver: JobDriver, duration_ns: int, step_ns: int = 20 * MS, weight: int = 100) -> None:
+    """Let all jobs go on run after run, and tasks that never end; both give way when they are asked."""
     end = driver.now + duration_ns
     while driver.now < end:
         driver.pass_time(step_ns)
+        for device in list(driver.leaving):
+            driver.tasks_leave(device, weight=weight)
         for job in [job for job, book in driver.jobs.items() if book.asked is not None]:
             driver.give_way(job, YieldReason.STEP)
 
@@ -200,6 +207,38 @@ def test_jobs_of_a_priority_get_device_time_by_weight(policy: str, weights: tupl
     used = [driver.engine.view.jobs[job].used_ns(driver.now) for job in jobs]
     assert used[0] / sum(used) == pytest.approx(weights[0] / sum(weights), abs=0.03)
     assert sum(used) > 59 * SECOND
+
+
+@pytest.mark.parametrize(("job", "tasks"), [(100, 100), (100, 300), (300, 100), (10_000, 1)])
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "unmanaged"])
+def test_tasks_that_never_pause_leave_jobs_of_their_priority_their_part_by_weight(
+    policy: str, job: int, tasks: int
+) -> None:
+    driver = _machine(policy)
+    device = DeviceId("cpu:0")
+    name = driver.open(weight=job, levels=OF_SYSTEM, boundary_ns=5 * MS)
+    driver.tasks_wait(device, weight=tasks)
+    driver.want(name)
+    assert driver.tasks[device], "tasks come first to begin with"
+    _run(driver, 100 * SECOND, 10 * MS, tasks)
+    used_ns = driver.engine.view.jobs[name].used_ns(driver.now)
+    assert used_ns / driver.now == pytest.approx(job / (job + tasks), abs=0.05)
+    steps = len(driver.log)
+    driver.pass_time(SECOND)
+    assert len(driver.log) - steps < 50, "it is woken again and again"
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy != "unmanaged"])
+def test_several_jobs_share_with_tasks_that_never_pause(policy: str) -> None:
+    driver = _machine(policy)
+    names = [driver.open(levels=OF_SYSTEM, boundary_ns=5 * MS) for _ in range(2)]
+    for name in names:
+        driver.want(name)
+    driver.tasks_wait(DeviceId("cpu:0"))
+    _run(driver, 100 * SECOND, 10 * MS)
+    for name in names:
+        used_ns = driver.engine.view.jobs[name].used_ns(driver.now)
+        assert used_ns / driver.now == pytest.approx(1 / 3, abs=0.05)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -9,10 +9,12 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 
 import torch
 
 import polymux.training
+from tests.segment.job_program import Counter
 from tests.unit.training.loops import Loop
 
 EPOCHS = 4
@@ -27,6 +29,9 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--priority", type=int)
     parser.add_argument("--levels")
+    parser.add_argument("--weight", type=float)
+    parser.add_argument("--counter", type=Path, help="count steps here, and say nothing of them")
+    parser.add_argument("--exhaust", type=int, help="run out of memory in this step")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     torch.set_num_threads(1)
@@ -42,15 +47,23 @@ def train(loop: Loop, options: argparse.Namespace) -> None:
         socket=options.socket,
         alone=options.alone,
         priority=options.priority,
+        weight=options.weight,
         levels=options.levels.split(",") if options.levels else None,
         checkpoint=options.checkpoint,
         state={"scheduler": loop.scheduler},
     ) as job:
         print("begins after", job.steps, flush=True)
+        counter = Counter(options.counter) if options.counter else None
         for _ in job.epochs(options.epochs):
             for batch in job.batches(loop.loader):
+                if job.steps + 1 == options.exhaust:
+                    loop.model(batch[0])
+                    torch.empty(1 << 62, dtype=torch.uint8)
                 loop.learn(batch)
-                print("step", job.steps + 1, job.device, flush=True)
+                if counter is None:
+                    print("step", job.steps + 1, job.device, flush=True)
+                else:
+                    counter.count()
                 time.sleep(options.pause)
             loop.scheduler.step()
 

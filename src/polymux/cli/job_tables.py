@@ -7,7 +7,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from polymux.cli.text import count, duration, percent, shorten, table
+from polymux.cli.text import count, duration, percent, shorten, size, table
 
 State = dict[str, Any]
 
@@ -33,6 +33,7 @@ def jobs_table(state: State, before: State | None = None) -> Table | None:
         "priority",
         "weight",
         *more,
+        "memory",
         "moves",
         "taken back",
         "gave way p99",
@@ -49,6 +50,7 @@ def jobs_table(state: State, before: State | None = None) -> Table | None:
             str(job["priority"]),
             f"{job['weight'] / 100:g}",
             *(_time(state, before, job, earlier.get(job["id"]), key) for key in ("held_ns", "waited_ns")),
+            size(job["resident_nbytes"]),
             count(job["moves"]),
             _taken_back(job["taken_back"]),
             duration(job["gave_way"]["p99_ns"]) if job["gave_way"]["count"] else "-",
@@ -65,6 +67,17 @@ def task_waits_line(state: State) -> str | None:
         if (waits := device["task_waits"])["count"]
     ]
     return f"tasks waited for jobs to give way: {'; '.join(told)}" if told else None
+
+
+def jobs_memory_line(state: State) -> str | None:
+    """Say on one line what memory jobs have of the devices, as they declared it; None when they declared none."""
+    told = [
+        f"{device['id']} {size(used['used_nbytes'])}, at most {size(used['most_nbytes'])}"
+        + (f" of {size(device['memory_nbytes'])}" if device["memory_nbytes"] else "")
+        for device in state["devices"]
+        if (used := device["jobs_memory"])["most_nbytes"]
+    ]
+    return f"memory of jobs: {'; '.join(told)}" if told else None
 
 
 def _time(state: State, before: State | None, job: State, then: State | None, key: str) -> str:

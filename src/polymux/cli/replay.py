@@ -7,6 +7,7 @@ from pathlib import Path
 
 from polymux.core.errors import InvalidRequest
 from polymux.sched.replay import replay
+from polymux.server.recording import beside
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,6 +17,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="check that a recorded run gives the same decisions again",
         description="Feed the events that a server (polymux up --record FILE) or a simulation (polymux simulate"
         " --record FILE) has recorded to a fresh scheduling engine, and compare its decisions with the recorded ones."
+        " What a server has recorded of jobs lies beside FILE (run.jobs.jsonl beside run.jsonl) and is replayed, too."
         " Exit code 1 when they differ.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
@@ -23,15 +25,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replay the file."""
+    """Replay the file, and that of jobs beside it."""
+    jobs = beside(options.file)
+    differ = [_replay(file) for file in (options.file, jobs) if file == options.file or file.exists()]
+    return int(any(differ))
+
+
+def _replay(file: Path) -> bool:
+    """Replay one file; True: it was decided differently."""
     try:
-        with options.file.open() as lines:
+        with file.open() as lines:
             result = replay(lines)
     except UnicodeDecodeError:
-        raise InvalidRequest(f"{options.file} is no recording: it is not text") from None
+        raise InvalidRequest(f"{file} is no recording: it is not text") from None
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{file}: {error}") from None
     if result.difference is not None:
-        print(f"policy {result.policy}: different after {result.steps} steps\n{result.difference}")
-        return 1
+        print(f"{file}: policy {result.policy}: different after {result.steps} steps\n{result.difference}")
+        return True
     ending = ", the last line broke off" if result.truncated else ""
-    print(f"policy {result.policy}: {result.steps} steps, all decided as recorded{ending}")
-    return 0
+    print(f"{file}: policy {result.policy}: {result.steps} steps, all decided as recorded{ending}")
+    return False

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from polymux.cli.connection import add_json_option, add_socket_option, ask, print_json
-from polymux.cli.job_tables import jobs_table, task_waits_line
+from polymux.cli.job_tables import jobs_memory_line, jobs_table, task_waits_line
 from polymux.cli.tables import (
     devices_table,
     energy_line,
@@ -42,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
     console.print(server_line(state))
     if (energy := energy_line(state)) is not None:
         console.print(energy)
-    if (waits := task_waits_line(state)) is not None:
-        console.print(waits)
+    for line in (task_waits_line(state), jobs_memory_line(state)):
+        if line is not None:
+            console.print(line)
     for made in (
         devices_table(state),
         devices_usage(state, width=console.width),

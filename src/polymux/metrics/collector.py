@@ -192,6 +192,10 @@ def _jobs(status: Status) -> Iterator[Metric]:
         told = device["task_waits"]
         waits.add_metric([device["id"]], told["count"], told["total_ns"] * _NS)
     yield waits
+    used = {device["id"]: device["jobs_memory"]["used_nbytes"] for device in status["devices"]}
+    yield _gauge(
+        "polymux_jobs_memory_bytes", "Device memory that jobs have, as they declared it.", ("device",), used
+    )
 
 
 def _text(name: str) -> str:

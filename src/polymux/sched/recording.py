@@ -92,7 +92,7 @@ REQUESTS = Format(
     "polymux_serving_recording", 1, _by_name(get_args(ServingEvent)), _by_name(get_args(ServingDecision))
 )
 """Of the engine of requests."""
-JOBS = Format("polymux_jobs_recording", 1, _by_name(get_args(JobEvent)), _by_name(get_args(JobDecision)))
+JOBS = Format("polymux_jobs_recording", 2, _by_name(get_args(JobEvent)), _by_name(get_args(JobDecision)))
 """Of the engine of jobs."""
 FORMATS = (QUEUES, REQUESTS, JOBS)
 

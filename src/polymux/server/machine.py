@@ -46,7 +46,7 @@ class Callbacks:
     """A queue whose client breaks the rules of the ring."""
     ran: Ran
     """What a stream of a device did for a queue that it lets go of: tasks, busy ns, waiting ns, failed tasks."""
-    wanted: Callable[[DeviceId, StreamId, int, int | None], None]
-    """That a stream has tasks for a device that a job may have: the highest priority, the earliest deadline in ns."""
+    wanted: Callable[[DeviceId, StreamId, int, int | None, int], None]
+    """That a stream has tasks for a device that a job may have: highest priority, earliest deadline in ns, weight."""
     drained: Callable[[DeviceId, StreamId], None]
     """That a stream has no task any more, or was told to leave; none runs."""

@@ -50,7 +50,7 @@ from polymux.server.options import RuntimeOptions
 from polymux.server.parts import Parts
 from polymux.server.preparing import preparing_operations
 from polymux.server.reactor import Client, Reactor
-from polymux.server.recording import Recorder
+from polymux.server.recording import Recorders
 from polymux.server.registration import registration_operations
 from polymux.server.request import Operation, Request
 from polymux.server.residency import Residency
@@ -98,8 +98,9 @@ class Runtime:
             directory = load_directory(self._options.kernels, natives)
             devices, absent = discover(self._options.devices, native_caller=call_native)
             undo.callback(close_all, devices)
-            self._recorder = Recorder(self._options.record, self._options.policy)
-            undo.callback(self._recorder.close)
+            options = self._options
+            self._recorders = Recorders(options.record, options.policy, options.jobs)
+            undo.callback(self._recorders.close)
             self._parts = self._assemble(devices, absent, directory, natives, engine, job_engine)
             self._tracer = self._make_tracer()
             self._endpoint = self._make_endpoint()
@@ -193,7 +194,7 @@ class Runtime:
         if ended:
             self._close_devices.close()
         else:
-            self._recorder.close()
+            self._recorders.close()
         return ended
 
     def __enter__(self) -> Runtime:
@@ -239,10 +240,11 @@ class Runtime:
         reporter = LoadReporter(machine, residency, measurements)
         self._mover = Mover(residency, measurements, machine.locations, self._accelerator_of)
         accounts = Accounts()
+        recorders = self._recorders
         scheduler = Scheduler(
-            engine, self._recorder.record, self._moved, self._mover.prepare, reporter.report, accounts
+            engine, recorders.queues.record, self._moved, self._mover.prepare, reporter.report, accounts
         )
-        jobs = JobDriver(job_engine, job_devices(devices), job_cores(devices))
+        jobs = JobDriver(job_engine, job_devices(devices), job_cores(devices), recorders.jobs.record)
         for device, health in machine.health.items():
             health.told = _loss_of(device, scheduler, jobs)
         callbacks = Callbacks(

@@ -134,6 +134,7 @@ def _device(
         "copied_out_nbytes": copied_out,
         "streams": _streams(parts, spec),
         "task_waits": parts.jobs.task_waits()[spec.id],
+        "jobs_memory": dict(zip(("used_nbytes", "most_nbytes"), parts.jobs.memory()[spec.id], strict=True)),
     }
 
 

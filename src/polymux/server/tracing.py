@@ -8,6 +8,7 @@ stream through the migration and its copies to the first task on the new one.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ class Tracer:
         self._lanes: dict[tuple[str, int], Lanes] = {}
         self._track_of: dict[str, Track] = {}
         self._ended_ns: dict[str, int] = {}
+        self._missing: dict[str, int] = {}
         self._name_tracks()
         self._lock = threading.Lock()
         self._transfers: list[Transfer] = []
@@ -102,6 +104,12 @@ class Tracer:
         self._drain()
         self._write_moves(self._moves.end())
         self._file.close()
+        if missing := sum(self._missing.values()):
+            print(
+                f"polymux: {missing} tasks are not in the timeline: they came faster than it is written; the counters"
+                ' "tasks not shown" say where',
+                file=sys.stderr,
+            )
 
     # ---- in the thread ----
 
@@ -116,6 +124,7 @@ class Tracer:
             moves, self._new_moves = self._new_moves, []
         self._moves.begin(moves)
         ran = self._write_tasks()
+        self._write_missing()
         with self._lock:  # after the tasks: what they needed has been copied by now
             transfers, self._transfers = self._transfers, []
             held, self._held = self._held, []
@@ -145,6 +154,17 @@ class Tracer:
                 self._file.slice(span, name, "task", args)
                 ran.setdefault(queue, []).append(Ran(stream, span))
         return ran
+
+    def _write_missing(self) -> None:
+        """Say how many tasks of each stream were too many to be kept."""
+        for accelerator in self._accelerators:
+            stream, missing = accelerator.spec.id, accelerator.worker.trace_dropped
+            if missing != self._missing.get(stream, 0):
+                self._missing[stream] = missing
+                name = f"tasks not shown of {stream}"
+                self._file.counter(
+                    self._process[accelerator.device.id], monotonic_ns(), name, "tasks", missing
+                )
 
     def _write_copies(self, transfers: list[Transfer]) -> list[Copied]:
         transfers.sort(key=lambda transfer: transfer.start_ns)

@@ -19,6 +19,7 @@ from polymux.training.gate import SHUT, Gate
 from polymux.training.hooks import Handle, hook_modules, hook_optimizers
 from polymux.training.joining import socket_of
 from polymux.training.lease_keeper import Lease, LeaseKeeper
+from polymux.training.memory import ran_out_of_memory
 from polymux.training.options import JobOptions
 from polymux.training.placement import Placement
 from polymux.training.state import TrainingState
@@ -211,7 +212,9 @@ class Job:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._options.checkpoint is not None:
+            if error is not None and ran_out_of_memory(error):
+                self._tell_of(error)
+            elif self._options.checkpoint is not None:
                 if kind is None:
                     self.checkpoint()
                 elif issubclass(kind, KeyboardInterrupt):
@@ -220,6 +223,16 @@ class Job:
                     self._save("Ctrl-C")
         finally:
             self._detach()
+
+    def _tell_of(self, error: BaseException) -> None:
+        """Keep the last boundary, and say what can be done about too little memory."""
+        if self._save("running out of memory"):
+            path = self._options.checkpoint
+            _log.error("out of memory; the last boundary, step %d, is in %s", self.steps, path)
+        error.add_note(
+            "polymux: the lease is given back; resume with smaller batches, or tell job(peak_nbytes=...) what a step"
+            " needs, so that nobody else has that memory meanwhile"
+        )
 
     def _begin(self) -> None:
         options = self._options

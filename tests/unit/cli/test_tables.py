@@ -37,6 +37,7 @@ STATE: dict[str, Any] = {
             "copied_in_nbytes": 2048,
             "copied_out_nbytes": 0,
             "task_waits": {"count": 0, "total_ns": 0, "p50_ns": 0, "p99_ns": 0, "longest_ns": 0},
+            "jobs_memory": {"used_nbytes": 0, "most_nbytes": 0},
             "streams": [
                 {
                     "id": "opencl:0/0",

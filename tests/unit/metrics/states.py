@@ -32,6 +32,7 @@ def device(name: str, **changes: Any) -> dict[str, Any]:
         "units": 4,
         "lost": None,
         "task_waits": {"count": 4, "total_ns": 2_000_000},
+        "jobs_memory": {"used_nbytes": 4096, "most_nbytes": 8192},
         "streams": [
             {
                 "id": f"{name}/0",

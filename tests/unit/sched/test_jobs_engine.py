@@ -10,7 +10,15 @@ import pytest
 from polymux.core.decision import WakeAt
 from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.jobs.decision import Evict, Grant, JobPolicyDecision, LetTasksRun, RejectJob, TakeBack
+from polymux.core.jobs.decision import (
+    Evict,
+    Grant,
+    HoldTasks,
+    JobPolicyDecision,
+    LetTasksRun,
+    RejectJob,
+    TakeBack,
+)
 from polymux.core.jobs.event import (
     JobClosed,
     JobDeviceAdded,
@@ -22,6 +30,7 @@ from polymux.core.jobs.event import (
     JobWants,
     JobYielded,
     TasksDone,
+    TasksLeft,
     TasksWaiting,
     YieldReason,
 )
@@ -119,6 +128,7 @@ def test_a_job_that_is_stopped_counts_as_having_given_way_at_once():
         ),
         ([Grant(A, CPU), TakeBack(A, BOUNDARY, 0)], "no time"),
         ([LetTasksRun(CPU)], "no tasks wait"),
+        ([HoldTasks(CPU)], "no tasks run there"),
     ],
 )
 def test_what_must_not_be_carried_out_is_refused_and_what_came_before_is_kept(
@@ -143,6 +153,35 @@ def test_tasks_and_jobs_exclude_each_other():
     rig.send(JobYielded(A), LetTasksRun(CPU))
     with pytest.raises(BadDecision, match="tasks run there"):
         rig.send(JobTick(), Grant(A, CPU))
+
+
+def test_tasks_that_are_held_leave_at_their_boundary_and_what_they_had_is_counted():
+    rig = Rig()
+    rig.open(A)
+    rig.send(TasksWaiting(CPU, 0, None, 300), LetTasksRun(CPU))
+    device = rig.engine.view.devices[CPU]
+    rig.now = 10 * MS
+    rig.send(JobTick(), HoldTasks(CPU, "enough"))
+    assert (device.tasks_run, device.tasks_leaving) == (True, True)
+    with pytest.raises(BadDecision, match="told to leave before"):
+        rig.send(JobTick(), HoldTasks(CPU))
+    rig.now = 12 * MS
+    assert rig.send(TasksLeft(CPU, 1, None, 200), Grant(A, CPU)) == [Grant(A, CPU)]
+    assert (device.tasks_wait, device.tasks_leaving) == (True, False)
+    assert (device.tasks_priority, device.tasks_weight) == (1, 200)
+    rig.now = 20 * MS
+    assert (device.tasks_held_ns(rig.now), device.tasks_used_ns(rig.now)) == (12 * MS, 20 * MS)
+
+
+def test_tasks_are_held_for_somebody_only():
+    rig = Rig()
+    rig.send(TasksWaiting(CPU), LetTasksRun(CPU))
+    with pytest.raises(BadDecision, match="no job waits for it"):
+        rig.send(JobTick(), HoldTasks(CPU))
+    rig.open(A, devices=(CPU,))
+    rig.send(JobTick(), HoldTasks(CPU))
+    rig.send(TasksDone(CPU), Grant(A, CPU))
+    assert not rig.engine.view.devices[CPU].tasks_leaving
 
 
 def test_a_job_that_fits_nowhere_is_rejected_with_the_sizes():

@@ -32,7 +32,7 @@ def test_a_guarded_worker_asks_once_and_takes_nothing_until_it_is_let_in() -> No
     worker.guard(True)
     assert [worker.next()[0] for _ in range(2)] == ["woken", "drained"]
     rings.submit(0, BARRIER, priority=3)
-    assert worker.next() == ("wanted", (3, None))
+    assert worker.next() == ("wanted", (3, None, 100))
     assert worker.next(block=False) == ("idle", None)
     assert rings.completed() == 0
     worker.let_in()
@@ -46,7 +46,7 @@ def test_a_guarded_worker_asks_again_when_a_more_urgent_task_comes() -> None:
     worker.guard(True)
     assert [worker.next()[0] for _ in range(2)] == ["woken", "drained"]
     rings.submit(0, BARRIER)
-    assert worker.next() == ("wanted", (0, None))
+    assert worker.next() == ("wanted", (0, None, 100))
     rings.submit(1, BARRIER, priority=-1)
     assert worker.next(block=False) == ("idle", None)
     rings.submit(1, BARRIER, deadline_ns=77)
@@ -62,9 +62,9 @@ def test_the_deadline_of_the_first_task_is_told() -> None:
     worker.guard(True)
     assert [worker.next()[0] for _ in range(2)] == ["woken", "drained"]
     rings.submit(0, BARRIER, deadline_ns=99)
-    assert worker.next() == ("wanted", (0, 99))
+    assert worker.next() == ("wanted", (0, 99, 100))
     rings.submit(1, BARRIER, deadline_ns=77)
-    assert worker.next() == ("wanted", (0, 77))
+    assert worker.next() == ("wanted", (0, 77, 100))
 
 
 def test_a_worker_that_is_told_to_leave_does_so_when_no_task_is_in_hand_and_asks_anew() -> None:
@@ -79,11 +79,12 @@ def test_a_worker_that_is_told_to_leave_does_so_when_no_task_is_in_hand_and_asks
     assert worker.next(block=False)[0] == "woken"
     assert worker.next(block=False) == ("idle", None)
     worker.complete(task, 0)
-    assert worker.next() == ("drained", None)
     assert worker.next()[0] == "wanted"
     worker.let_in()
     assert worker.next()[0] == "woken"
     worker.complete(take(worker), 0)
+    worker.leave()
+    assert [worker.next()[0] for _ in range(2)] == ["woken", "drained"]
 
 
 def test_leave_that_comes_when_the_tasks_are_gone_lets_nobody_in() -> None:

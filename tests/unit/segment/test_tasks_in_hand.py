@@ -243,3 +243,17 @@ def test_all_tasks_in_hand_are_ended_for_a_caller_that_has_lost_count() -> None:
     worker.complete(take(worker), 0)
     worker.fail_in_hand(DEVICE_FAILED, "there is none")
     assert (rings.completed(0), rings.completed(1)) == (3, 2)
+
+
+def test_a_timeline_that_nobody_reads_in_time_keeps_the_latest_tasks() -> None:
+    rings = Rings()
+    worker = bound(rings, trace_capacity=4)
+    for _ in range(7):
+        rings.submit()
+        worker.complete(take(worker), 0)
+    records = worker.drain_trace()
+    assert [record[2] for record in records] == [4, 5, 6, 7]
+    assert worker.trace_dropped == 3
+    rings.submit()
+    worker.complete(take(worker), 0)
+    assert [record[2] for record in worker.drain_trace()] == [8]

@@ -75,13 +75,25 @@ class RejectJob:
 
 @dataclass(frozen=True, slots=True)
 class LetTasksRun:
-    """The tasks that wait for a device may run there until `TasksDone`."""
+    """The tasks that wait for a device may run there until `TasksDone` or `TasksLeft`."""
 
     device: DeviceId
     reason: str = ""
 
 
-JobPolicyDecision = Grant | TakeBack | LetTasksRun | WakeAt
+@dataclass(frozen=True, slots=True)
+class HoldTasks:
+    """The tasks that run on a device are to leave it at their next boundary, and to wait there with those to come.
+
+    The driver tells by `TasksLeft` that they have, or by `TasksDone` that there are none any more. Until then the tasks
+    have the device, and what comes there meanwhile waits.
+    """
+
+    device: DeviceId
+    reason: str = ""
+
+
+JobPolicyDecision = Grant | TakeBack | LetTasksRun | HoldTasks | WakeAt
 """What a policy may decide."""
-JobDecision = Grant | TakeBack | Evict | RejectJob | LetTasksRun | WakeAt
+JobDecision = Grant | TakeBack | Evict | RejectJob | LetTasksRun | HoldTasks | WakeAt
 """What a driver carries out, in this order."""

@@ -74,7 +74,7 @@ class JobReported:
 
 @dataclass(frozen=True, slots=True)
 class TasksWaiting:
-    """Tasks of queues want a device; sent again when their priority or deadline changes.
+    """Tasks of queues want a device; sent again when what it says of them changes.
 
     Parameters
     ----------
@@ -83,11 +83,24 @@ class TasksWaiting:
         The highest of them.
     deadline_ns : int, optional
         Monotonic time by which the first of them is to start; None: as soon as possible.
+    weight : int
+        Of the applications that have tasks of that priority, together; 100 is one of normal weight.
     """
 
     device: DeviceId
     priority: int = 0
     deadline_ns: int | None = None
+    weight: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TasksLeft:
+    """The tasks of a device have left it after a `HoldTasks`, and want it again; else as `TasksWaiting`."""
+
+    device: DeviceId
+    priority: int = 0
+    deadline_ns: int | None = None
+    weight: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,7 @@ JobEvent = (
     | JobYielded
     | JobReported
     | TasksWaiting
+    | TasksLeft
     | TasksDone
     | JobDeviceAdded
     | JobDeviceLost

@@ -81,13 +81,21 @@ class JobDeviceState:
         Whether tasks want it or run on it.
     tasks_run : bool
         Whether they may run.
+    tasks_leaving : bool
+        Whether they were told to leave at their next boundary.
     tasks_priority : int
     tasks_deadline_ns : int, optional
         When the first of them is to start; None: as soon as possible.
+    tasks_weight : int
+        Of the applications that they are of, together.
     tasks_since_ns : int
         Since when they want it or run.
     tasks_ns : int
         Time for which tasks wanted it or ran, up to `tasks_since_ns`.
+    let_in_ns : int
+        Since when they may run, if they may.
+    tasks_had_ns : int
+        Time for which they could run, up to `let_in_ns`.
     """
 
     spec: JobDevice
@@ -95,10 +103,14 @@ class JobDeviceState:
     lost: str | None = None
     tasks: bool = False
     tasks_run: bool = False
+    tasks_leaving: bool = False
     tasks_priority: int = 0
     tasks_deadline_ns: int | None = None
+    tasks_weight: int = 100
     tasks_since_ns: int = 0
     tasks_ns: int = 0
+    let_in_ns: int = 0
+    tasks_had_ns: int = 0
 
     @property
     def tasks_wait(self) -> bool:
@@ -108,6 +120,10 @@ class JobDeviceState:
     def tasks_used_ns(self, now: int) -> int:
         """Time for which tasks wanted it or ran until now."""
         return self.tasks_ns + (max(0, now - self.tasks_since_ns) if self.tasks else 0)
+
+    def tasks_held_ns(self, now: int) -> int:
+        """Time for which tasks had it until now."""
+        return self.tasks_had_ns + (max(0, now - self.let_in_ns) if self.tasks_run else 0)
 
 
 @dataclass(slots=True)
@@ -153,6 +169,16 @@ class JobView:
             if other.device is not None or other.frozen or host:
                 taken += other.spec.needed_nbytes
         return spec.memory_nbytes - taken
+
+    def resident_nbytes(self, device: DeviceId) -> int:
+        """Bytes of jobs in a device's memory: what they keep, and all of those in the middle of a run there."""
+        total = 0
+        for job in self.jobs.values():
+            if device in (job.device, job.inside):
+                total += job.spec.needed_nbytes
+            elif job.home == device:
+                total += job.spec.memory_nbytes
+        return total
 
     def has_room(self, job: JobState, device: JobDeviceState) -> bool:
         """Whether a job has room on a device now, after spilling what can be spilled."""

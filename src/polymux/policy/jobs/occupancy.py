@@ -12,7 +12,7 @@ WINDOW_NS = 1_000_000_000
 
 
 class Occupancy:
-    """The part of each device's time for which tasks wanted it or ran."""
+    """The part of each device's time for which tasks had it."""
 
     def __init__(self) -> None:
         self._windows: dict[DeviceId, _Window] = {}
@@ -20,7 +20,7 @@ class Occupancy:
     def update(self, view: JobView, now: int) -> None:
         """Look at all devices."""
         for name, device in view.devices.items():
-            used = device.tasks_used_ns(now)
+            used = device.tasks_held_ns(now)
             window = self._windows.setdefault(name, _Window(now, used))
             if used < window.used_ns:  # it was lost, and is back
                 window = self._windows[name] = _Window(now, used)

@@ -109,10 +109,17 @@ class Plan:
         """Work per time that a job gets done on a device by itself; more than 0."""
         value = job.spec.speed(device.spec)
         if device.tasks_priority >= job.spec.priority:
-            value *= max(0.01, 1.0 - self._occupancy.part(device))
+            value *= max(0.01, self._left_by_tasks(job, device))
         if device.holders and device.spec.id != job.device:
             value *= _DISTURBING
         return value * max(0.01, 1.0 - self._move_ns(job, device) / _HORIZON_NS)
+
+    def _left_by_tasks(self, job: JobState, device: JobDeviceState) -> float:
+        """Part of a device that its tasks leave to a job that does not come before them."""
+        left = 1.0 - self._occupancy.part(device)
+        if device.tasks_priority > job.spec.priority or device.tasks_deadline_ns is not None:
+            return left
+        return max(left, job.spec.weight / (job.spec.weight + device.tasks_weight))
 
     def _move_ns(self, job: JobState, device: JobDeviceState) -> int:
         """Time to move a job's state there from another device, and back; from host memory it has to come anyway."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Self
 
 from polymux.core.decision import WakeAt
 from polymux.core.errors import InvalidRequest
-from polymux.core.jobs.decision import Grant, JobPolicyDecision, LetTasksRun, TakeBack
+from polymux.core.jobs.decision import Grant, HoldTasks, JobPolicyDecision, LetTasksRun, TakeBack
 from polymux.core.jobs.event import JobEvent
 from polymux.core.jobs.model import PreemptionLevel
 from polymux.core.jobs.view import JobDeviceState, JobState, JobView
@@ -15,21 +15,27 @@ from polymux.policy.jobs.fair_queue import FairQueue
 from polymux.policy.jobs.levels import AT_ONCE_NS, MS, cheapest, take_back
 from polymux.policy.jobs.occupancy import WINDOW_NS, Occupancy
 from polymux.policy.jobs.placing import Plan, are_too_large
+from polymux.policy.jobs.task_turns import TaskTurns
 from polymux.policy.jobs.turns import Turns
 
 _FOR_PRIORITY_NS = 10 * MS
 """How soon a job of higher priority is to have its device."""
 _FOR_TURNS_NS = 10_000 * MS
 """How soon one of the same priority is to have it: no hurry."""
+_AHEAD_NS = 1_000 * MS
+"""How far tasks may run ahead of jobs of their priority."""
+_SAY_AGAIN_NS = 1_000 * MS
+"""After this time tasks that keep a job waiting ask anew: what comes while they run says nothing of its priority."""
 
 
 class SwitchFlow:
     """One job at a time holds a device, and gives way at once to tasks and higher priorities; preempted jobs may move.
 
-    Tasks of queues come before jobs of their own priority and below. Jobs of one priority take turns, by weight. A job
-    that is preempted goes on elsewhere where that finishes it sooner, and comes back when its device is free. How a job
-    is made to give way is the cheapest that is in time; ``switchflow=LEVEL`` uses nothing beyond that level (step,
-    boundary, launches, idle, stop).
+    Tasks of queues come before jobs of their own priority and below; without deadlines they give way to jobs of their
+    own priority once they have had a second more than their part by weight. Jobs of one priority take turns, by weight.
+    A job that is preempted goes on elsewhere where that finishes it sooner, and comes back when its device is free. How
+    a job is made to give way is the cheapest that is in time; ``switchflow=LEVEL`` uses nothing beyond that level
+    (step, boundary, launches, idle, stop).
 
     References
     ----------
@@ -44,7 +50,9 @@ class SwitchFlow:
         self._queue = FairQueue()
         self._occupancy = Occupancy()
         self._turns = Turns()
+        self._task_turns = TaskTurns(self._queue, _AHEAD_NS)
         self._look_ns = 0
+        self._hold_ns = 0
 
     @classmethod
     def make(cls, option: str) -> Self:
@@ -63,12 +71,20 @@ class SwitchFlow:
         self._queue.update(view, now)
         self._occupancy.update(view, now)
         self._turns.update(view, now)
+        self._task_turns.update(view, now)
         served: list[JobPolicyDecision] = []
         for device in view.devices.values():
-            if device.tasks_wait:
+            if device.tasks_deadline_ns is not None:
+                self._task_turns.release(device)
+            if device.tasks_wait and not self._task_turns.held(device):
                 served += self._serve_tasks(view, device, now)
-        if served or all(device.tasks_run for device in view.devices.values()):
+        if served:
             return served
+        if all(device.tasks_run for device in view.devices.values()):
+            pairs = [(device, job) for device in view.devices.values() for job in view.jobs.values()]
+            hold_ns = self._next_hold_ns(pairs, now)
+            if hold_ns is None or hold_ns > now:
+                return self._wake_to_hold(hold_ns, now)
         ranked = sorted(
             (job for job in view.jobs.values() if job.wants),
             key=lambda job: (
@@ -80,7 +96,9 @@ class SwitchFlow:
             decision = self._follow(view, device, plan, now)
             if decision is not None:
                 return [decision]
-        return self._wake(view, plan, now)
+        pairs = [(view.devices[name], job) for name, job in plan.owners.items()]
+        hold_ns = self._next_hold_ns(pairs, now)
+        return [*self._wake(view, plan, now), *self._wake_to_hold(hold_ns, now)]
 
     def _serve_tasks(self, view: JobView, device: JobDeviceState, now: int) -> list[TakeBack | LetTasksRun]:
         name, priority = device.spec.id, device.tasks_priority
@@ -102,7 +120,7 @@ class SwitchFlow:
 
     def _follow(
         self, view: JobView, device: JobDeviceState, plan: Plan, now: int
-    ) -> Grant | TakeBack | LetTasksRun | None:
+    ) -> Grant | TakeBack | LetTasksRun | HoldTasks | None:
         owner = plan.owners.get(device.spec.id)
         if not device.holders:
             return self._fill(view, device, owner, plan.reason, now)
@@ -129,16 +147,53 @@ class SwitchFlow:
         owner: JobState | None,
         why: Callable[[JobState], str],
         now: int,
-    ) -> Grant | LetTasksRun | None:
-        """Give a device that nobody holds to its owner, or to tasks."""
+    ) -> Grant | LetTasksRun | HoldTasks | None:
+        """Give a device that no job holds to its owner, or to tasks."""
+        able = owner is not None and owner.device is None and view.has_room(owner, device)
         if device.tasks_run:
-            return None
-        if owner is None or owner.device is not None or not view.has_room(owner, device):
-            return LetTasksRun(device.spec.id, "nobody holds it") if device.tasks else None
-        if device.tasks and owner.spec.priority <= device.tasks_priority:
+            return self._hold(owner, device, now) if owner is not None and able else None
+        comes_first = (
+            able
+            and owner is not None
+            and (
+                owner.spec.priority > device.tasks_priority
+                or (owner.spec.priority == device.tasks_priority and self._task_turns.held(device))
+            )
+        )
+        if device.tasks and not comes_first:
+            self._task_turns.release(device)
             return LetTasksRun(device.spec.id, "nobody holds it")
+        if owner is None or not able:
+            return None
         self._turns.begin(view, owner, device, now)
         return Grant(owner.spec.id, device.spec.id, why(owner))
+
+    def _hold(self, owner: JobState, device: JobDeviceState, now: int) -> HoldTasks | None:
+        """Have the tasks that run on a device give way to its owner, if it is time to."""
+        at_ns = self._hold_at_ns(owner, device, now)
+        if device.tasks_leaving or at_ns > now:
+            return None
+        name = owner.spec.name
+        if owner.spec.priority > device.tasks_priority:
+            return HoldTasks(device.spec.id, f"{name!r} comes first")
+        if self._shares(owner, device) and self._task_turns.hold_at_ns(owner, device, now) <= now:
+            self._task_turns.hold(device)
+            return HoldTasks(device.spec.id, f"they have had more than their part beside {name!r}")
+        return HoldTasks(device.spec.id, f"{name!r} waits: what are they now?")
+
+    def _hold_at_ns(self, job: JobState, device: JobDeviceState, now: int) -> int:
+        """When tasks that run on a device are to be held, or asked anew, for a job that waits."""
+        if job.spec.priority > device.tasks_priority:
+            return now
+        at_ns = device.let_in_ns + _SAY_AGAIN_NS
+        return (
+            min(at_ns, self._task_turns.hold_at_ns(job, device, now)) if self._shares(job, device) else at_ns
+        )
+
+    @staticmethod
+    def _shares(job: JobState, device: JobDeviceState) -> bool:
+        """Whether a job and the tasks of a device have the same rights to it."""
+        return job.spec.priority == device.tasks_priority and device.tasks_deadline_ns is None
 
     def _displace(self, owner: JobState, holder: JobState, device: JobDeviceState) -> TakeBack | None:
         """Ask a job to give its device up to another one."""
@@ -177,6 +232,10 @@ class SwitchFlow:
             for holder in holders
             if holder.leaving is None and plan.waits_beside(holder)
         ]
+        for device in view.devices.values():
+            if self._task_turns.held(device) and device.holders:
+                at_ns = self._task_turns.next_serve_ns(view, device, now)
+                ends += [] if at_ns is None else [at_ns]
         if ends:
             return [WakeAt(max(now + 1, min(ends)), "the end of a turn")]
         if now < self._look_ns or len(view.devices) == 1:
@@ -186,6 +245,23 @@ class SwitchFlow:
             return []
         self._look_ns = now + WINDOW_NS
         return [WakeAt(self._look_ns, "a device may have become better")]
+
+    def _next_hold_ns(self, pairs: Iterable[tuple[JobDeviceState, JobState]], now: int) -> int | None:
+        """When tasks that run may have to be held for a job that waits; None: there is none."""
+        times = [
+            self._hold_at_ns(job, device, now)
+            for device, job in pairs
+            if device.tasks_run and not device.tasks_leaving
+            if job.wants and job.device is None and job.spec.allows(device.spec.id)
+        ]
+        return min(times, default=None)
+
+    def _wake_to_hold(self, hold_ns: int | None, now: int) -> list[JobPolicyDecision]:
+        """Ask to be woken then, unless that is bound to happen before."""
+        if hold_ns is None or hold_ns <= now or now < self._hold_ns <= hold_ns:
+            return []
+        self._hold_ns = hold_ns
+        return [WakeAt(hold_ns, "tasks may have had more than their part by then")]
 
 
 def _ask(

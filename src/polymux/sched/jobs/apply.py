@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polymux.core.errors import BadDecision
-from polymux.core.jobs.decision import Grant, LetTasksRun, TakeBack
+from polymux.core.jobs.decision import Grant, HoldTasks, LetTasksRun, TakeBack
 from polymux.core.jobs.model import JobId
 from polymux.core.jobs.view import JobDeviceState, JobState
 from polymux.sched.jobs.state import JobsState
@@ -79,7 +79,7 @@ def take_back(state: JobsState, decision: TakeBack, now: int) -> TakeBack:
     return decision
 
 
-def let_tasks_run(state: JobsState, decision: LetTasksRun, *, exclusive: bool) -> LetTasksRun:
+def let_tasks_run(state: JobsState, decision: LetTasksRun, now: int, *, exclusive: bool) -> LetTasksRun:
     """Note that tasks may run on a device.
 
     Raises
@@ -92,7 +92,27 @@ def let_tasks_run(state: JobsState, decision: LetTasksRun, *, exclusive: bool) -
         raise BadDecision(decision, "no tasks wait there")
     if exclusive and device.holders:
         raise BadDecision(decision, f"job {device.holders[0]!r} holds it")
-    device.tasks_run = True
+    device.tasks_run, device.let_in_ns = True, now
+    return decision
+
+
+def hold_tasks(state: JobsState, decision: HoldTasks) -> HoldTasks:
+    """Note that the tasks of a device are to leave it.
+
+    Raises
+    ------
+    BadDecision
+        If none run there, they were told so before, or no job waits for the device; nothing changes.
+    """
+    device = state.view.devices.get(decision.device)
+    if device is None or not device.tasks_run:
+        raise BadDecision(decision, "no tasks run there")
+    if device.tasks_leaving:
+        raise BadDecision(decision, "they were told to leave before")
+    waiting = (job for job in state.view.jobs.values() if job.wants and job.device is None)
+    if not any(device is usable for job in waiting for usable in state.view.usable(job)):
+        raise BadDecision(decision, "no job waits for it")
+    device.tasks_leaving = True
     return decision
 
 

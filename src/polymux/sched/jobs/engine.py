@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from polymux.core.decision import WakeAt
 from polymux.core.errors import BadDecision
-from polymux.core.jobs.decision import Grant, JobDecision, JobPolicyDecision, TakeBack
+from polymux.core.jobs.decision import Grant, HoldTasks, JobDecision, JobPolicyDecision, TakeBack
 from polymux.core.jobs.event import JobEvent
 from polymux.core.jobs.view import JobView
 from polymux.policy.jobs.interface import JobPolicy
-from polymux.sched.jobs.apply import grant, let_tasks_run, take_back
+from polymux.sched.jobs.apply import grant, hold_tasks, let_tasks_run, take_back
 from polymux.sched.jobs.fold import fold
 from polymux.sched.jobs.patience import insist, next_ns
 from polymux.sched.jobs.state import JobsState
@@ -110,7 +110,9 @@ class JobEngine:
             return take_back(self._state, decision, now)
         if isinstance(decision, WakeAt):
             return decision
-        return let_tasks_run(self._state, decision, exclusive=exclusive)
+        if isinstance(decision, HoldTasks):
+            return hold_tasks(self._state, decision)
+        return let_tasks_run(self._state, decision, now, exclusive=exclusive)
 
     def _wake(self, decisions: list[JobDecision], now: int) -> None:
         at = next_ns(self._state, now, self._evict_after_ns)

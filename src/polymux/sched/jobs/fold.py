@@ -15,6 +15,7 @@ from polymux.core.jobs.event import (
     JobWants,
     JobYielded,
     TasksDone,
+    TasksLeft,
     TasksWaiting,
     YieldReason,
 )
@@ -41,7 +42,7 @@ def fold(state: JobsState, event: JobEvent, decisions: list[JobDecision], now: i
             job = state.view.jobs.get(event.job)
             if job is not None:  # of a job that was evicted or rejected, the driver may tell things late
                 _fold_job(state, event, job, now)
-        case TasksWaiting() | TasksDone():
+        case TasksWaiting() | TasksLeft() | TasksDone():
             _fold_tasks(event, state.device(event.device), now)
         case JobDeviceAdded(spec):
             known = state.view.devices.get(spec.id)
@@ -103,21 +104,29 @@ def _give_way(state: JobsState, job: JobState, reason: YieldReason, now: int) ->
         job.wants, job.since_ns = False, now
 
 
-def _fold_tasks(event: TasksWaiting | TasksDone, device: JobDeviceState, now: int) -> None:
-    if isinstance(event, TasksWaiting):
-        if not device.tasks:
-            device.tasks, device.tasks_since_ns = True, now
-        device.tasks_priority, device.tasks_deadline_ns = event.priority, event.deadline_ns
+def _fold_tasks(event: TasksWaiting | TasksLeft | TasksDone, device: JobDeviceState, now: int) -> None:
+    if not isinstance(event, TasksWaiting):
+        _end_turn_of_tasks(device, now)
+    if isinstance(event, TasksDone):
+        device.tasks_ns = device.tasks_used_ns(now)
+        device.tasks, device.tasks_since_ns = False, now
         return
-    device.tasks_ns = device.tasks_used_ns(now)
-    device.tasks = device.tasks_run = False
-    device.tasks_since_ns = now
+    if not device.tasks:
+        device.tasks, device.tasks_since_ns = True, now
+    device.tasks_priority, device.tasks_deadline_ns = event.priority, event.deadline_ns
+    device.tasks_weight = event.weight
+
+
+def _end_turn_of_tasks(device: JobDeviceState, now: int) -> None:
+    device.tasks_had_ns = device.tasks_held_ns(now)
+    device.tasks_run = device.tasks_leaving = False
 
 
 def _lose(state: JobsState, device: JobDeviceState, reason: str, now: int) -> None:
     device.lost = reason or "it does not work"
     device.tasks_ns = device.tasks_used_ns(now)
-    device.tasks = device.tasks_run = False
+    _end_turn_of_tasks(device, now)
+    device.tasks = False
     if device.spec.memory == "host":
         return
     name = device.spec.id

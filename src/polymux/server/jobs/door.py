@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from polymux.core.event import NORMAL_WEIGHT
 from polymux.core.ids import DeviceId, StreamId
 from polymux.server.jobs.figures import Waits
 
@@ -33,6 +34,7 @@ class _Stream:
     asked_ns: int | None = None
     priority: int = _LOWEST
     deadline_ns: int | None = None
+    weight: int = 0
 
 
 @dataclass(slots=True)
@@ -87,27 +89,36 @@ class Door:
         """Whether tasks run."""
         return any(stream.inside for stream in self._streams.values())
 
-    def ask(self, stream_id: StreamId, priority: int, deadline_ns: int | None, now: int) -> None:
-        """Note that a stream has tasks that want to run."""
+    def ask(
+        self,
+        stream_id: StreamId,
+        priority: int,
+        deadline_ns: int | None,
+        now: int,
+        weight: int = NORMAL_WEIGHT,
+    ) -> bool:
+        """Note that a stream has tasks that want to run; tells whether all have left now, as they were told."""
         stream = self._streams[stream_id]
-        stream.priority, stream.deadline_ns = priority, deadline_ns
-        stream.inside = False
+        stream.priority, stream.deadline_ns, stream.weight = priority, deadline_ns, weight
+        inside, stream.inside = stream.inside, False
         if stream.asked_ns is None:
             stream.asked_ns = now
+        return inside and self._settle(now)
 
-    def urgency(self) -> tuple[int, int | None]:
-        """Highest priority of what runs and waits, and the time by which the first task is to start, None: at once.
+    def urgency(self) -> tuple[int, int | None, int]:
+        """Highest priority of what runs and waits, when the first task is to start (None: at once), and whose weight.
 
         A task's deadline is the time of its end, so that the longest time for which tasks had the device lately is
         taken off.
         """
         present = [s for s in self._streams.values() if s.inside or s.asked_ns is not None]
         priority = max((stream.priority for stream in present), default=_LOWEST)
+        weight = sum(s.weight for s in present if s.priority == priority) or NORMAL_WEIGHT
         asking = [stream for stream in present if stream.asked_ns is not None]
         deadlines = [stream.deadline_ns for stream in asking if stream.deadline_ns is not None]
         if not deadlines or len(deadlines) < len(asking):
-            return priority, None
-        return priority, min(deadlines) - self._longest_ns
+            return priority, None, weight
+        return priority, min(deadlines) - self._longest_ns, weight
 
     def let_in(self, now: int) -> None:
         """Let the tasks run that wait."""
@@ -130,7 +141,15 @@ class Door:
     def drained(self, stream_id: StreamId, now: int) -> None:
         """Note that no task of a stream runs or waits."""
         stream = self._streams[stream_id]
-        stream.inside, stream.asked_ns = False, None
-        if not self.occupied:
-            self.leaving = False
+        inside, stream.inside, stream.asked_ns = stream.inside, False, None
+        if inside:
+            self._settle(now)
+
+    def _settle(self, now: int) -> bool:
+        """Take note when nobody is inside any more; tells whether they were told to leave."""
+        if self.occupied:
+            return False
+        left, self.leaving = self.leaving, False
+        if not left:
             self._longest_ns = max(now - self.since_ns, self._longest_ns - self._longest_ns // _FORGETS)
+        return left

@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 
 from polymux.core.decision import WakeAt
 from polymux.core.errors import BadDecision, InvalidRequest, PolymuxError
 from polymux.core.ids import DeviceId, StreamId
-from polymux.core.jobs.decision import Evict, Grant, JobDecision, LetTasksRun, RejectJob, TakeBack
+from polymux.core.jobs.decision import Evict, Grant, HoldTasks, JobDecision, LetTasksRun, RejectJob, TakeBack
 from polymux.core.jobs.event import (
     JobClosed,
     JobDeviceAdded,
@@ -27,11 +27,13 @@ from polymux.core.jobs.event import (
     JobWants,
     JobYielded,
     TasksDone,
+    TasksLeft,
     TasksWaiting,
     YieldReason,
 )
 from polymux.core.jobs.model import JobDevice, JobId
 from polymux.sched.jobs.engine import JobEngine
+from polymux.sched.recording import Step
 from polymux.server.jobs.door import Door, Gated
 from polymux.server.jobs.guard import Guard
 from polymux.server.jobs.lease import Lease
@@ -51,18 +53,26 @@ class JobDriver:
         Numbered as applications number them.
     cores : mapping of DeviceId to tuple of int
         Of the host, for devices that are some.
+    record : callable, optional
+        Is told each step of the engine, in the order of the steps.
     """
 
     def __init__(
-        self, engine: JobEngine, devices: Sequence[JobDevice], cores: Mapping[DeviceId, tuple[int, ...]]
+        self,
+        engine: JobEngine,
+        devices: Sequence[JobDevice],
+        cores: Mapping[DeviceId, tuple[int, ...]],
+        record: Callable[[Step], None] | None = None,
     ) -> None:
         self._engine = engine
+        self._record = record
         self.devices = tuple(devices)
         self.cores = dict(cores)
         self._numbers = {device.id: number for number, device in enumerate(devices)}
         self._lock = threading.Lock()
         self._time = threading.Condition(self._lock)
         self._doors = {device.id: Door(device.id) for device in devices}
+        self._most_nbytes = dict.fromkeys(self._doors, 0)
         self._leases: dict[JobId, Lease] = {}
         self._lost: set[DeviceId] = set()
         self._guard = Guard()
@@ -74,7 +84,7 @@ class JobDriver:
         self._thread: threading.Thread | None = None
         self._ending = False
         for device in devices:
-            engine.handle(JobDeviceAdded(device), monotonic_ns())
+            self._step(JobDeviceAdded(device))
 
     # ---- from any thread ----
 
@@ -185,17 +195,17 @@ class JobDriver:
         with self._lock:
             self._close(lease, "it was closed")
 
-    def wanted(self, device: DeviceId, stream: StreamId, priority: int, deadline_ns: int | None) -> None:
+    def wanted(
+        self, device: DeviceId, stream: StreamId, priority: int, deadline_ns: int | None, weight: int = 100
+    ) -> None:
         """Note that tasks wait on a stream; they are let in now or later. Called in the stream's thread."""
         with self._lock:
             door = self._doors[device]
             if not door.guarded:  # the last job has just gone
                 return
-            door.ask(stream, priority, deadline_ns, monotonic_ns())
-            self._handle(TasksWaiting(device, *door.urgency()))
-            if (
-                self._tasks_run(device) and not door.leaving
-            ):  # those of another stream have the device already
+            left = door.ask(stream, priority, deadline_ns, monotonic_ns(), weight)
+            self._handle((TasksLeft if left else TasksWaiting)(device, *door.urgency()))
+            if self._tasks_run(device) and not door.leaving:  # those of another stream have it already
                 door.let_in(monotonic_ns())
 
     def drained(self, device: DeviceId, stream: StreamId) -> None:
@@ -208,8 +218,7 @@ class JobDriver:
             if not door.busy:
                 self._handle(TasksDone(device))
             elif not door.occupied and self._tasks_run(device):  # all have left as they were told
-                self._handle(TasksDone(device))
-                self._handle(TasksWaiting(device, *door.urgency()))
+                self._handle(TasksLeft(device, *door.urgency()))
 
     def lose(self, device: DeviceId, reason: str) -> None:
         """Note that a device works no more; its tasks are nobody's concern here from now on."""
@@ -240,6 +249,12 @@ class JobDriver:
         with self._lock:
             return {device: door.waits.described() for device, door in self._doors.items()}
 
+    def memory(self) -> dict[DeviceId, tuple[int, int]]:
+        """Bytes that jobs have of each device's memory now, as they declared it, and the most that they ever had."""
+        with self._lock:
+            view = self._engine.view
+            return {name: (view.resident_nbytes(name), most) for name, most in self._most_nbytes.items()}
+
     def end(self) -> None:
         """End all leases and the thread; what was stopped goes on."""
         with self._lock:
@@ -267,7 +282,6 @@ class JobDriver:
                 at += 1
         finally:
             self._events.clear()
-        self._make_room()
         return answer
 
     def _step(self, event: JobEvent) -> Sequence[JobDecision]:
@@ -281,6 +295,8 @@ class JobDriver:
             decisions = error.decisions
         for decision in decisions:
             self._carry_out(decision, now)
+        if self._record is not None:
+            self._record(Step(now, event, tuple(decisions)))
         return decisions
 
     def _carry_out(self, decision: JobDecision, now: int) -> None:
@@ -289,12 +305,16 @@ class JobDriver:
                 lease = self._leases.get(job)
                 if lease is not None:
                     lease.grant(device, self._numbers[device], self.cores.get(device, ()), now)
+                used = self._engine.view.resident_nbytes(device)
+                self._most_nbytes[device] = max(self._most_nbytes[device], used)
             case TakeBack(job, level):
                 lease = self._leases.get(job)
                 if lease is not None:
                     lease.take_back(level, now)
             case LetTasksRun(device):
                 self._doors[device].let_in(monotonic_ns())
+            case HoldTasks(device):
+                self._doors[device].leave()
             case Evict(job, reason):
                 lease = self._leases.get(job)
                 if lease is not None:
@@ -346,18 +366,6 @@ class JobDriver:
                     self._handle(TasksWaiting(device, *door.urgency()))
             elif door.guarded and not used and door.unguard():
                 self._handle(TasksDone(device))
-
-    def _make_room(self) -> None:
-        """Have tasks ask anew for a device that a job of a higher priority waits for."""
-        for lease in self._leases.values():
-            if lease.wants and not lease.holds:
-                for device, door in self._doors.items():
-                    if (
-                        door.occupied
-                        and lease.spec.allows(device)
-                        and door.urgency()[0] < lease.spec.priority
-                    ):
-                        door.leave()
 
     # ---- time ----
 

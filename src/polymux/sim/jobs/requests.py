@@ -23,6 +23,8 @@ class Task:
         When it is to start at the latest.
     is_span : bool
         Whether what counts is when it begins, not when it ends.
+    weight : int
+        Of the application whose it is.
     """
 
     load: str
@@ -31,6 +33,7 @@ class Task:
     priority: int = 0
     start_by_ns: int | None = None
     is_span: bool = False
+    weight: int = 100
 
 
 @dataclass(slots=True)
@@ -44,16 +47,19 @@ class TaskQueue:
     wanted_since_ns : int, optional
         Since when the device is wanted and may not be used yet.
     may_run : bool
+    leaving : bool
+        Whether the next one is not to begin.
     running : Task, optional
     told : tuple, optional
-        Priority and deadline that the engine was told last.
+        Priority, deadline and weight that the engine was told last.
     """
 
     waiting: list[tuple[int, int, int, Task]] = field(default_factory=list)
     wanted_since_ns: int | None = None
     may_run: bool = False
+    leaving: bool = False
     running: Task | None = None
-    told: tuple[int, int | None] | None = None
+    told: tuple[int, int | None, int] | None = None
     count: int = 0
 
     def put(self, task: Task) -> None:
@@ -66,10 +72,11 @@ class TaskQueue:
         self.running = heapq.heappop(self.waiting)[-1]
         return self.running
 
-    def wish(self) -> tuple[int, int | None]:
-        """Highest priority of what waits, and when the first of it is to start."""
+    def wish(self) -> tuple[int, int | None, int]:
+        """Highest priority of what waits, when the first of it is to start, and whose weight."""
         tasks = [entry[-1] for entry in self.waiting]
         deadlines = [task.start_by_ns for task in tasks]
         known = [at for at in deadlines if at is not None]
         priority = max(task.priority for task in tasks)
-        return priority, None if len(known) < len(deadlines) else min(known)
+        weights = {task.load: task.weight for task in tasks if task.priority == priority}
+        return priority, None if len(known) < len(deadlines) else min(known), sum(weights.values())

@@ -62,6 +62,8 @@ class RequestLoad:
         Each is to be answered within this; None: as soon as possible.
     memory_nbytes : int
         Of its weights and activations, which stay in the device's memory.
+    weight : int
+        Of the application that sends them; 100 is normal.
     """
 
     name: str
@@ -71,6 +73,7 @@ class RequestLoad:
     priority: int = 0
     slo_ns: int | None = None
     memory_nbytes: int = 0
+    weight: int = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from polymux.core.decision import WakeAt
 from polymux.core.errors import InvalidRequest
 from polymux.core.ids import DeviceId
-from polymux.core.jobs.decision import Evict, Grant, JobDecision, LetTasksRun, RejectJob, TakeBack
+from polymux.core.jobs.decision import Evict, Grant, HoldTasks, JobDecision, LetTasksRun, RejectJob, TakeBack
 from polymux.core.jobs.event import (
     JobClosed,
     JobDeviceAdded,
@@ -25,6 +25,7 @@ from polymux.core.jobs.event import (
     JobWants,
     JobYielded,
     TasksDone,
+    TasksLeft,
     TasksWaiting,
 )
 from polymux.core.jobs.model import JobDevice, JobId
@@ -132,7 +133,7 @@ class _Simulation:
                 slack = None if load.slo_ns is None else load.slo_ns - load.program.run_ns
                 for at in load.arrivals.times_ns(rng, scenario.duration_ns).tolist():
                     start_by = None if slack is None else at + slack
-                    task = Task(load.name, at, load.program, load.priority, start_by)
+                    task = Task(load.name, at, load.program, load.priority, start_by, weight=load.weight)
                     self._at(at, _ARRIVAL, partial(self._arrive, task, load.device))
             else:
                 for at, length in load.spans_ns:
@@ -172,7 +173,7 @@ class _Simulation:
                 done_at, token = work.training.end_ns(work.load.runs), work.token
                 self._at(done_at, _END, partial(self._finish, decision.job, token))
             return
-        if self._tally.in_memory(device.id, self._engine.view) > self._capacity(device.id):
+        if self._engine.view.resident_nbytes(device.id) > self._capacity(device.id):
             self._at(self._now, _END, partial(self._close, decision.job, "out of memory"))
             return
         program = work.load.program.scaled(spec.speed(device))
@@ -269,8 +270,10 @@ class _Simulation:
             else:
                 self._start_threads(device)
             return
+        if queue.may_run:
+            return
         wish = queue.wish()
-        if queue.may_run or wish == queue.told:
+        if wish == queue.told:
             return
         if queue.wanted_since_ns is None:
             queue.wanted_since_ns = self._now
@@ -279,7 +282,7 @@ class _Simulation:
 
     def _let_run(self, device: DeviceId) -> None:
         queue = self._queues[device]
-        queue.may_run = True
+        queue.may_run, queue.leaving = True, False
         if not self._exclusive:
             self._start_threads(device)
             return
@@ -295,6 +298,10 @@ class _Simulation:
         if not queue.waiting:
             queue.may_run, queue.told = False, None
             self._handle(TasksDone(device))
+            return
+        if queue.leaving:
+            queue.may_run, queue.wanted_since_ns, queue.told = False, self._now, queue.wish()
+            self._handle(TasksLeft(device, *queue.told))
             return
         task = queue.take()
         if task.is_span:
@@ -360,6 +367,8 @@ class _Simulation:
                 self._take_back(decision)
             case LetTasksRun():
                 self._let_run(decision.device)
+            case HoldTasks():
+                self._queues[decision.device].leaving = True
             case Evict() | RejectJob():
                 self._works[decision.job].end(self._now, decision.reason)
             case WakeAt():

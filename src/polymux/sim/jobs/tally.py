@@ -54,20 +54,10 @@ class Tally:
         if since_ns >= self._scenario.warmup_ns:
             self._waits_ns.append(now - since_ns)
 
-    def in_memory(self, name: DeviceId, view: JobView) -> int:
-        """Bytes of jobs in a device's memory: weights, and the activations of those in the middle of a run."""
-        total = 0
-        for job in view.jobs.values():
-            if name in (job.device, job.inside):
-                total += job.spec.needed_nbytes
-            elif job.home == name:
-                total += job.spec.memory_nbytes
-        return total
-
     def look(self, view: JobView) -> None:
         """Note how much memory is used."""
         for name, peak in self._peak.items():
-            used = self._models[name] + self.in_memory(name, view)
+            used = self._models[name] + view.resident_nbytes(name)
             if used > peak:
                 self._peak[name] = used
 

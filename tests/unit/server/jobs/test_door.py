@@ -36,11 +36,11 @@ def test_the_most_urgent_of_all_streams_counts() -> None:
     made.drained(A, 0)
     made.drained(B, 0)
     made.ask(A, 1, None, 10)
-    assert made.urgency() == (1, None)
+    assert made.urgency() == (1, None, 100)
     made.ask(B, 4, 900, 11)
-    assert made.urgency() == (4, None), "one of them is to start as soon as possible"
+    assert made.urgency() == (4, None, 100), "one of them is to start as soon as possible"
     made.ask(A, 1, 500, 12)
-    assert made.urgency() == (4, 500)
+    assert made.urgency() == (4, 500, 100)
 
 
 def test_a_deadline_is_that_of_the_end_so_that_the_time_that_tasks_take_is_taken_off() -> None:
@@ -53,7 +53,7 @@ def test_a_deadline_is_that_of_the_end_so_that_the_time_that_tasks_take_is_taken
     made.drained(A, 120)
     assert not made.busy
     made.ask(A, 0, 1000, 200)
-    assert made.urgency() == (0, 900)
+    assert made.urgency() == (0, 900, 100)
 
 
 def test_only_who_waits_is_let_in_and_how_long_it_waited_is_counted() -> None:
@@ -97,3 +97,15 @@ def test_the_end_of_the_guard_tells_whether_anybody_was_there() -> None:
     made.drained(B, 0)
     assert not made.unguard()
     assert a.told == ["guard", "unguard", "guard", "unguard"]
+
+
+def test_the_weight_is_that_of_whose_tasks_are_the_most_urgent() -> None:
+    made, *_ = door()
+    made.guard(0)
+    made.drained(A, 0)
+    made.drained(B, 0)
+    made.ask(A, 1, None, 10, 300)
+    made.ask(B, 1, None, 10, 50)
+    assert made.urgency() == (1, None, 350)
+    made.ask(B, 2, None, 11, 50)
+    assert made.urgency() == (2, None, 50)

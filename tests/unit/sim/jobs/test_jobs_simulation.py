@@ -135,6 +135,20 @@ def test_jobs_share_a_device_by_weight(weights: tuple[int, int]):
     assert sum(parts) > 0.99
 
 
+@pytest.mark.parametrize("policy", ["switchflow", "time_slicing"])
+@pytest.mark.parametrize("weights", [(100, 100), (100, 300)])
+def test_requests_that_never_pause_leave_a_job_of_their_priority_its_part(
+    policy: str, weights: tuple[int, int]
+):
+    flood = RequestLoad("model", GPU.id, REQUEST, Uniform(400), weight=weights[1])
+    what = replace(scenario(train(weight=weights[0]), duration_ns=60 * SECOND), requests=(flood,))
+    outcome = run(policy, what)
+    part = weights[0] / sum(weights)
+    assert outcome.jobs[JobId("train")].fraction == pytest.approx(part, abs=0.05)
+    served = len(outcome.requests["model"].latencies_ns) * REQUEST.run_ns
+    assert served / (60 * SECOND) == pytest.approx(1 - part, abs=0.05)
+
+
 def test_two_jobs_that_exceed_the_memory_together_finish_and_unmanaged_one_fails():
     jobs = [train(name, memory_nbytes=GIB, peak_nbytes=7 * GIB, runs=30) for name in ("a", "b")]
     outcome = run("switchflow", scenario(*jobs))
