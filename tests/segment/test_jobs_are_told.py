@@ -20,6 +20,7 @@ def test_a_job_is_in_the_accounts_the_metrics_and_the_timeline(tmp_path: Path) -
     trace = tmp_path / "trace.json"
     options = ("--device", "cpu", "--kernels", KERNELS, "--trace", str(trace), "--metrics", "0")
     with ServerProcess(tmp_path, *options) as server:
+        until(lambda: "metrics at " in server.log.read_text(), 60)
         url = server.log.read_text().partition("metrics at ")[2].split()[0]
         with job(server, tmp_path, "boundary,stop") as counting, server.connect() as client:
             sleep(client, 0.01).wait(30)
