@@ -6,14 +6,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from polymux import compiled  # noqa: F401 - first: it has compiled modules found from here on
 from polymux.client import Buffer, Client, Lease, Queue, Task
 from polymux.core.errors import NoServer, PolymuxError
 from polymux.segment import default_socket_path
 
+if TYPE_CHECKING:
+    from polymux import coexec
+    from polymux.coexec.functions import conv2d, matmul
+
 __version__ = "0.1.0"
-__all__ = ["Buffer", "Client", "Lease", "PolymuxError", "Queue", "Task", "connect", "default_socket_path"]
+__all__ = [
+    "Buffer",
+    "Client",
+    "Lease",
+    "PolymuxError",
+    "Queue",
+    "Task",
+    "coexec",
+    "connect",
+    "conv2d",
+    "default_socket_path",
+    "matmul",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load co-execution when it is first used: whoever only submits tasks needs none of its models."""
+    if name not in ("coexec", "conv2d", "matmul"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = import_module("polymux.coexec")
+    found = module if name == "coexec" else getattr(module, name)
+    globals()[name] = found
+    return found
 
 
 def connect(

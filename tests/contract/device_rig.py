@@ -49,6 +49,7 @@ def requests() -> list[str]:
     found = ["cpu", f"cpu:{cores[0]}", "simulated"]
     if len(cores) > 1:
         found.append(f"cpu:{cores[0]},{cores[-1]},streams=2")
+    found.append("opencl,memory=host")
     return found + [api for api in known_apis() if api not in ("cpu", "simulated")]
 
 

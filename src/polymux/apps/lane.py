@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from polymux.client import Buffer, Queue
+from polymux.client.placed import PlacedArray, placed
 
 Array = npt.NDArray[Any]
 
@@ -60,22 +60,6 @@ class Lane(Protocol):
         ...
 
 
-class PlacedArray(np.ndarray[Any, Any]):
-    """An array in memory shared with the server, which knows the buffer that it is, or lies in."""
-
-    buffer: Buffer | None = None
-
-    def __array_finalize__(self, origin: object) -> None:
-        self.buffer = getattr(origin, "buffer", None)
-
-    def whole(self) -> Buffer | None:
-        """Return the buffer if this is all of it, with its shape, and not a part or something computed from it."""
-        if self.buffer is None or self.buffer.shape != self.shape or not self.flags.c_contiguous:
-            return None
-        start = self.buffer.raw_view().__array_interface__["data"][0]
-        return self.buffer if self.__array_interface__["data"][0] == start else None
-
-
 class QueueLane:
     """A lane through the server: a task queue.
 
@@ -94,10 +78,7 @@ class QueueLane:
 
     def place(self, array: Array) -> PlacedArray:
         """Copy an array into memory shared with the server, so that `input` needs no copy."""
-        buffer = self.queue.array(array)
-        placed = buffer.numpy().view(PlacedArray)
-        placed.buffer = buffer
-        return placed
+        return placed(self.queue.array(array))
 
     def input(self, array: Array, /) -> Buffer:
         """Make a buffer that tasks only read; see `Lane`."""

@@ -29,6 +29,7 @@ BENCHMARKS = {
     "cluster": "polymux.bench.cluster",
     "preempt": "polymux.bench.preempt.benchmark",
     "switchflow": "polymux.bench.switchflow",
+    "coexec": "polymux.bench.coexec.benchmark",
 }
 """Name of a benchmark -> its module."""
 

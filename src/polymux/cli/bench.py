@@ -38,6 +38,7 @@ _EXAMPLE = """\
   preempt     inference next to PyTorch training on the same cores, every way to share them (25 minutes);
               in parts: --model, --load
   switchflow  training in the background of requests, and two trainings on one device: three policies; simulated
+  coexec      matrix products and convolutions on two units at once, against each alone and the ideal
   all         all of them
 
 A benchmark starts a server of its own; one that is running is left alone, but takes cores away.

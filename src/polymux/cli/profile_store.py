@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-
-def default_store_path() -> Path:
-    """``$POLYMUX_PROFILES``, else a file in this user's data directory."""
-    if given := os.environ.get("POLYMUX_PROFILES"):
-        return Path(given)
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "polymux" / "profiles.db"
+from polymux.profiles.default_path import default_store_path
 
 
 def add_store_option(parser: argparse._ActionsContainer) -> None:

@@ -51,6 +51,8 @@ class DeviceSpec:
         That of each stream; empty: every stream uses the whole device.
     launch_ahead : int
         Tasks that a stream may have started and not ended; 1: each ends before the next one starts.
+    cores : tuple of int
+        Cores of the host that its units are, by the kernel's numbers; empty where they are none.
     """
 
     id: DeviceId
@@ -65,6 +67,7 @@ class DeviceSpec:
     details: str = ""
     shares: tuple[Share, ...] = ()
     launch_ahead: int = 1
+    cores: tuple[int, ...] = ()
 
     def share_of(self, stream: int) -> Share:
         """Return the part of the device that its `stream`-th stream uses."""

@@ -239,6 +239,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
         partitionable=len(cores) > 1,
         details=_details(cores),
         shares=request.shares(len(cores), streams),
+        cores=cores,
     )
     return Found([CpuDevice(spec, cores, surroundings.native_caller)])
 

@@ -1,5 +1,8 @@
 """OpenCL devices of any vendor: a context each, a command queue per stream, buffers of their own.
 
+A device that is the host's cores works on the segment itself with ``memory=host``: the driver uses that memory where
+it lies (CL_MEM_USE_HOST_PTR), and nothing is copied.
+
 ``opencl`` is every device that the drivers list, ``opencl:1`` the second of them. They are numbered in the order in
 which they are asked for. Shares are sub-devices, where the driver can make them; a share's units must be neighbours.
 """
@@ -97,6 +100,8 @@ class OpenCLDevice:
         """
         if self._closed:
             raise Closed(f"{self._spec.id} is closed")
+        if self._spec.memory == "host":
+            raise InvalidRequest(f"{self._spec.id} works on host memory and has none of its own")
         self._account.take(nbytes)
         try:
             with (

@@ -7,12 +7,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from polymux.core.device_spec import AbsentDevice, DeviceSpec
 from polymux.core.errors import DeviceUnavailable
 from polymux.core.ids import DeviceId
 from polymux.device import pocl
+from polymux.device.cores import allowed_cores
 from polymux.device.opencl import OpenCLDevice
 from polymux.device.protocol import LaunchError
 from polymux.device.request import DeviceRequest
@@ -50,7 +51,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     ConfigError
         If there is no device of that index.
     """
-    request.check_options(("streams", "shares", "memory_nbytes", "launch_ahead"))
+    request.check_options(("streams", "shares", "memory", "memory_nbytes", "launch_ahead"))
     if request.file or (request.target and not request.target.isdecimal()):
         raise request.error(request.target or request.file, "opencl takes the index of a device: opencl:0")
     cl = import_pyopencl()
@@ -185,12 +186,13 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int, context: An
     kinds = cl.device_partition_property
     units = int(handle.max_compute_units)
     streams = request.streams(2, units)
+    on_cores = bool(handle.type & cl.device_type.CPU)
     spec = DeviceSpec(
         id=DeviceId(f"opencl:{index}"),
         api="opencl",
         name=handle.name.strip(),
         memory_nbytes=request.memory_nbytes(int(handle.global_mem_size)),
-        memory="own",
+        memory=_memory(request, on_cores),
         units=units,
         streams=streams,
         apis=("opencl",),
@@ -199,5 +201,22 @@ def _open(cl: Any, item: Listed, request: DeviceRequest, index: int, context: An
         details="; ".join(details),
         shares=request.shares(units, streams),
         launch_ahead=request.launch_ahead(),
+        cores=_cores(units) if on_cores else (),
     )
     return OpenCLDevice(spec, cl, handle, context)
+
+
+def _memory(request: DeviceRequest, on_cores: bool) -> Literal["host", "own"]:
+    """Option ``memory``: buffers of its own, or the segment itself where the host's cores are the device."""
+    text = request.options.get("memory", "own")
+    if text not in ("host", "own"):
+        raise request.error(f"memory={text}", "give memory=own, or memory=host (the segment itself)")
+    if text == "host" and not on_cores:
+        raise request.error("memory=host", "only devices that are the host's cores can; give memory=own")
+    return "host" if text == "host" else "own"
+
+
+def _cores(units: int) -> tuple[int, ...]:
+    """Which core each unit is, where that is known: PoCL has one for each core that the process may use."""
+    allowed = allowed_cores()
+    return allowed if len(allowed) == units else ()

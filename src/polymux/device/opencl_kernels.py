@@ -68,7 +68,7 @@ class PreparedSource:
         if not plan.launches:
             return []
         commands = self._queue.commands(plan, self._functions(plan.options), operands)
-        if not plan.scratch_nbytes:
+        if all(command.lasting for command in commands):
             self._ready[id(operands)] = (
                 operands,
                 scalars,

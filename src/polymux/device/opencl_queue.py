@@ -89,7 +89,7 @@ class OpenCLQueue:
         Notes
         -----
         Scratch memory is shared by all plans of the queue, whose commands run one after the other, and stays until
-        `trim`. Commands that have some are to be enqueued at once, and kept no longer.
+        `trim`. Commands that have some, or that use the host's memory, are to be enqueued at once, and kept no longer.
         """
         with driver_errors(self.cl, _FAILED):
             scratch = self._scratch_buffers(plan.scratch_nbytes) if plan.scratch_nbytes else []
@@ -155,12 +155,24 @@ class OpenCLQueue:
         self._check_sizes(function, launch)
         arguments = tuple([self._argument(argument, operands, scratch) for argument in launch.arguments])
         types = tuple([value.dtype if isinstance(value, np.generic) else None for value in arguments])
-        return Command(function, arguments, types, launch.global_size, launch.local_size, lasting=not scratch)
+        lasting = not scratch and not any(operand.memory is None for operand in operands)
+        return Command(function, arguments, types, launch.global_size, launch.local_size, lasting=lasting)
+
+    def _on_host(self, operand: Operand) -> Any:
+        """Let the driver use the host's own memory, which it does without a copy where the cores are the device."""
+        array, flags = operand.array, self.cl.mem_flags
+        assert array is not None, "an operand lies somewhere"
+        if array.nbytes == 0:
+            return self.cl.Buffer(self.queue.context, flags.READ_WRITE, size=1)
+        access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
+        with driver_errors(self.cl, f"{self.name} cannot use the memory of the host"):
+            return self.cl.Buffer(self.queue.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
     def _argument(self, argument: OpenCLArgument, operands: Sequence[Operand], scratch: Sequence[Any]) -> Any:
         match argument:
             case BufferArgument(index) if 0 <= index < len(operands):
-                return operands[index].memory
+                operand = operands[index]
+                return self._on_host(operand) if operand.memory is None else operand.memory
             case ScratchArgument(index) if 0 <= index < len(scratch):
                 return scratch[index]
             case LocalArgument(nbytes):

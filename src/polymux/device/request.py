@@ -13,6 +13,7 @@
     opencl                               every OpenCL device
     opencl:1,memory_nbytes=2GiB          the second one that the drivers list
     opencl:0,launch_ahead=1              each task ends before its stream starts the next one
+    opencl:0,memory=host                 on the segment itself, where the device is the host's cores
     simulated=fpga.toml                  the device that the file describes
 """
 

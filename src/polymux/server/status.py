@@ -152,6 +152,7 @@ def _stream(stream: StreamSpec, device: DeviceSpec, nested: bool, stats: Json) -
     return {
         "id": stream.id,
         "units": list(units),
+        "cores": [device.cores[unit] for unit in units] if device.cores else [],
         "pinned_only": nested,
         "tasks": stats["tasks"],
         "native_tasks": stats["native_tasks"],

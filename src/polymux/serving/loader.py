@@ -8,6 +8,7 @@ from typing import Protocol
 
 from polymux.client import Client
 from polymux.serving.cutting import Cutter
+from polymux.serving.heavy_layers import HeavyLayers
 from polymux.serving.kernel_runner import KernelRunner
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
@@ -64,6 +65,7 @@ class DirectLoader:
     def __init__(self, device: str | None = None, cutter: Cutter | None = None) -> None:
         self._device = device
         self._cutter = cutter or Cutter()
+        self._heavy = HeavyLayers()
 
     async def load(
         self, client: Client, name: str, version: int, path: Path, config: ModelConfig
@@ -71,6 +73,10 @@ class DirectLoader:
         """Load one version of a model; see `Loader.load`."""
 
         def load() -> LoadedModel:
+            apart = self._heavy.look(path)
+            if apart is not None:
+                model = register_model(client, name, version, apart.path, config)
+                return model.loaded(self._heavy.runner(client, model, apart, self._device))
             model = register_model(client, name, version, path, config)
             model = self._cutter.cut(client, name, model, path)
             return model.loaded(KernelRunner(client, model.spec, self._device, parts=model.parts))
@@ -78,4 +84,5 @@ class DirectLoader:
         return await asyncio.to_thread(load)
 
     def let_go(self) -> None:
-        """Nothing is kept here."""
+        """Remove the files of models that were taken apart."""
+        self._heavy.close()

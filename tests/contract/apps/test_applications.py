@@ -10,9 +10,10 @@ import pytest
 
 import polymux
 from polymux.apps.application import Application, WrongResult
-from polymux.apps.lane import PlacedArray, QueueLane
+from polymux.apps.lane import QueueLane
 from polymux.apps.native_lane import native_lanes
 from polymux.apps.registry import APPLICATIONS, find
+from polymux.client.placed import PlacedArray
 from polymux.core.errors import DeviceUnavailable, InvalidRequest
 from polymux.kernel.builtin import NAMES
 

@@ -14,6 +14,7 @@ from polymux.perfmodel.coexec.unit import Load, UnitModel
 
 _SECOND_NS = 1e9
 _SLOWEST = 64.0
+_MOST_COSTS = 512
 _FASTEST = 0.25
 _OVERDUE = 0.25
 """Part of its predicted time that a chunk, which should have ended, is taken to need still."""
@@ -107,6 +108,20 @@ class Lane:
 
 def make_lane(problem: Problem, unit: UnitModel, load: Load, chunks: Sequence[Chunk]) -> Lane:
     """Describe a unit by two predictions: of all of the problem, and of the smallest chunk worth a launch."""
+    key = (id(unit), problem, load)
+    known = _costs.get(key)
+    if known is None or known[0] is not unit:
+        if len(_costs) >= _MOST_COSTS:
+            _costs.clear()
+        known = _costs[key] = (unit, *_costs_of(problem, unit, load))
+    return Lane(unit, problem.across, *known[1:], deque(chunks))
+
+
+_costs: dict[tuple[int, Problem, Load], tuple[UnitModel, float, float, float]] = {}
+"""Of units as they are, since a shape that is computed again and again has the same ones each time."""
+
+
+def _costs_of(problem: Problem, unit: UnitModel, load: Load) -> tuple[float, float, float]:
     extent = problem.extent
     least = min(max(unit.min_chunk, unit.tile, extent // 16), extent)
     counts = np.array([least, extent], np.float64)
@@ -124,7 +139,7 @@ def make_lane(problem: Problem, unit: UnitModel, load: Load, chunks: Sequence[Ch
         first_s = link.in_s(problem.fixed_nbytes)
         fixed_s += link.in_latency_s + link.out_latency_s
         each_s += problem.in_nbytes / link.in_bytes_per_s + problem.out_nbytes / link.out_bytes_per_s
-    return Lane(unit, problem.across, fixed_s, each_s, first_s, deque(chunks))
+    return fixed_s, each_s, first_s
 
 
 def area(chunk: Chunk, across: int) -> float:

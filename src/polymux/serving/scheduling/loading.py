@@ -17,6 +17,7 @@ from polymux.core.serving.model import ModelName, ServedModel
 from polymux.perfmodel.surface import TableSurface
 from polymux.serving.cutting import Cutter
 from polymux.serving.errors import ModelLoadError
+from polymux.serving.heavy_layers import HeavyLayers
 from polymux.serving.kernel_runner import KernelRunner
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.models import LoadedModel
@@ -67,6 +68,7 @@ class ScheduledLoader:
         self._device = device
         self._statistics = statistics
         self._cutter = cutter or Cutter()
+        self._heavy = HeavyLayers()
         self._scheduler: Scheduler | None = None
         self._machine = Machine((), {})
         self._room = Room(0)
@@ -78,6 +80,9 @@ class ScheduledLoader:
         try:
             scheduler = self._scheduler or await self._begin(client)
             settings = settings_of(name, config, self._options)
+            if (apart := await asyncio.to_thread(self._heavy.look, path)) is not None:
+                _log.info("model %s: its heavy layers run on its share, since requests are scheduled", name)
+                path = apart.path
             model = await asyncio.to_thread(register_model, client, name, version, path, config)
             model = await asyncio.to_thread(self._cutter.cut, client, name, model, path)
             surfaces = await asyncio.to_thread(self._surfaces, path, settings.max_batch)
@@ -103,6 +108,7 @@ class ScheduledLoader:
         if self._scheduler is not None:
             self._scheduler.close()
             self._scheduler = None
+        self._heavy.close()
 
     async def _begin(self, client: Client) -> Scheduler:
         self._machine = read_machine(await asyncio.to_thread(client.status), self._device)

@@ -1,0 +1,293 @@
+"""What a session knows: the server's streams, the units of each operation, their models; kept in the profile store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from polymux.client import Client
+from polymux.coexec.operation import Operation, Way
+from polymux.coexec.places import combinations, places_of
+from polymux.coexec.units import Unit, units_of
+from polymux.core.errors import ConfigError
+from polymux.perfmodel.coexec.adapt import Plan
+from polymux.perfmodel.coexec.compute import ComputeModel
+from polymux.perfmodel.coexec.features import Features
+from polymux.perfmodel.coexec.planner import Planner
+from polymux.perfmodel.coexec.problem import Objective
+from polymux.perfmodel.coexec.unit import Load, UnitModel
+from polymux.perfmodel.energy import PowerModel
+from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
+
+TOGETHER_S = 50e-6
+"""What a second unit costs besides: waking it, and noticing that it has ended."""
+LEARNING = 0.01
+"""Part of the time that refining models, and planning again after it, may take."""
+_EARLY = frozenset((1, 2, 3, 4, 6, 8, 10))
+"""After so many runs of a shape its models are refined in any case."""
+_MOST_WAITING = 256
+_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, with the way that it splits, the units that may take part, and the models that it was made by."""
+
+    plan: Plan
+    way: Way
+    units: tuple[Unit, ...]
+    models: Mapping[str, UnitModel]
+    _expected: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
+
+    def expected_s(self, unit: str, count: int) -> float:
+        """Seconds that a piece of a unit is predicted to take; looked up for lengths that were asked for before."""
+        found = self._expected.get((unit, count))
+        if found is None:
+            found = float(self.models[unit].compute.predict(self.plan.problem.features(count)))
+            self._expected[unit, count] = found
+        return found
+
+
+class Shelf:
+    """Units of one operation and dtype, with their models; used by one thread at a time."""
+
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        units: Sequence[Unit],
+        powers: Mapping[str, PowerModel],
+        memory: Mapping[str, int],
+        groups: Sequence[frozenset[str]],
+    ) -> None:
+        self.dtype = dtype
+        self.units = tuple(units)
+        self._powers = powers
+        self._memory = memory
+        self._groups = groups
+        self._computes = {unit.id: unit.stored.compute for unit in units if unit.stored is not None}
+        self._planner: Planner | None = None
+        self.taught: set[str] = set()
+        self._sets: dict[tuple[str, ...], tuple[tuple[Unit, ...], ...]] = {}
+        self._waiting: list[tuple[str, Features, float]] = []
+        self._kept: dict[Hashable, Planned] = {}
+        self._refined_s = self._refining_s = 0.0
+        self._models: OrderedDict[int, tuple[Plan, Mapping[str, UnitModel]]] = OrderedDict()
+
+    def unknown(self, units: Sequence[Unit]) -> tuple[Unit, ...]:
+        """Those of which there is no model yet."""
+        return tuple(unit for unit in units if unit.id not in self._computes)
+
+    def learn(self, unit: Unit, compute: ComputeModel) -> None:
+        """Begin with a first model of a unit."""
+        self._keep_refreshed()
+        self._computes[unit.id] = compute
+        self._planner = None
+        self._kept.clear()
+        self.taught.add(unit.id)
+
+    def observe(self, unit: Unit, features: Features, seconds: float) -> None:
+        """Take note of a piece that was computed; models are refined now and then."""
+        self._waiting.append((unit.id, features, seconds))
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[0]
+
+    def refine(self, runs: int) -> None:
+        """Refine the models by what was observed: as often as takes 1 % of the time, and after few runs of a shape.
+
+        Parameters
+        ----------
+        runs : int
+            Of the shape that was computed last, in the session.
+        """
+        begun_s = monotonic()
+        due = begun_s - self._refined_s > self._refining_s / LEARNING
+        if not self._waiting or not (due or runs in _EARLY):
+            return
+        planner = self._made()
+        for unit, features, seconds in self._waiting:
+            planner.observe(unit, features, seconds)
+            self.taught.add(unit)
+        self._waiting.clear()
+        self._kept.clear()
+        self._refined_s = monotonic()
+        self._refining_s = self._refined_s - begun_s
+
+    def plan(
+        self,
+        key: Hashable,
+        ways: Sequence[Way],
+        units: Sequence[Unit],
+        objective: Objective,
+        loads: Mapping[str, Load],
+    ) -> Planned:
+        """Return a plan; that of an equal call, `key`, under the same loads, if no model was refined since."""
+        full = (key, *loads.items())
+        planned = self._kept.get(full)
+        if planned is None:
+            begun_s = monotonic()
+            planned = self._kept[full] = self._plan(ways, units, objective, loads)
+            self._refining_s += monotonic() - begun_s
+        return planned
+
+    def _plan(
+        self, ways: Sequence[Way], units: Sequence[Unit], objective: Objective, loads: Mapping[str, Load]
+    ) -> Planned:
+        """Find the best plan among the sets of units that can work at the same time."""
+        best: tuple[float, Plan, tuple[Unit, ...]] | None = None
+        problems = [way.problem for way in ways]
+        for chosen in self._sets_of(units):
+            names = [unit.id for unit in chosen]
+            plan = self._made().plan(problems, objective, loads=loads, only=names)
+            cost = objective.time * plan.predicted_s + objective.energy * (plan.energy_j or 0.0)
+            if best is None or cost < best[0]:
+                best = (cost, plan, chosen)
+        assert best is not None, "there are units"
+        _, plan, chosen = best
+        way = next(way for way in ways if way.problem == plan.problem)
+        return Planned(plan, way, chosen, self._models_of(plan))
+
+    def _models_of(self, plan: Plan) -> Mapping[str, UnitModel]:
+        """Return the units as they were when a plan was made: it is made again when they differ by more than 1 %."""
+        known = self._models.get(id(plan))
+        if known is None:
+            known = (plan, {model.id: model for model in self._made().units})
+            self._models[id(plan)] = known
+            if len(self._models) > _REMEMBERED:
+                self._models.popitem(last=False)
+        return known[1]
+
+    def refreshed(self) -> dict[str, ComputeModel]:
+        """Return the present models of units that have learned something since the last call."""
+        self._keep_refreshed()
+        taught, self.taught = self.taught, set()
+        return {name: self._computes[name] for name in taught}
+
+    def _sets_of(self, units: Sequence[Unit]) -> tuple[tuple[Unit, ...], ...]:
+        key = tuple(unit.id for unit in units)
+        sets = self._sets.get(key)
+        if sets is None:
+            found: dict[tuple[str, ...], tuple[Unit, ...]] = {}
+            for group in self._groups:
+                chosen = tuple(unit for unit in units if unit.place.stream in group)
+                if chosen:
+                    found[tuple(unit.id for unit in chosen)] = chosen
+            names = [frozenset(name) for name in found]
+            sets = self._sets[key] = tuple(
+                chosen for name, chosen in found.items() if not any(set(name) < other for other in names)
+            )
+        return sets
+
+    def _made(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(
+                [
+                    unit.model(self._computes[unit.id], self._powers, self._memory.get(unit.place.device, 0))
+                    for unit in self.units
+                    if unit.id in self._computes
+                ],
+                together_s=TOGETHER_S,
+            )
+        return self._planner
+
+    def _keep_refreshed(self) -> None:
+        if self._planner is not None:
+            self._computes.update({model.id: model.compute for model in self._planner.units})
+
+
+class Knowledge:
+    """Everything that is known of a server; used by one thread at a time.
+
+    Parameters
+    ----------
+    client : Client
+    store : Path or None
+        The profile store; None: nothing is read or kept.
+    powers : mapping of str to PowerModel
+        Power of devices or streams, where energy counts.
+
+    Notes
+    -----
+    A store that is not there yet, or cannot be written, does not matter: what is learned lasts for the session.
+    """
+
+    def __init__(self, client: Client, store: Path | None, powers: Mapping[str, PowerModel]) -> None:
+        self._client = client
+        self._store = store
+        self._powers = powers
+        self._shelves: dict[tuple[str, str], Shelf] = {}
+        self.trouble: str | None = None
+        """Why the store could not be read or written."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask the server again what there is, for instance when a device was lost; models are kept in the store."""
+        self.save()
+        status = self._client.status()
+        self.places = places_of(status)
+        identities = [coexec_identity(device) for device in status["devices"]]
+        self._identities = {identity.key: identity for identity in identities}
+        self._memory = {device["id"]: device["memory_nbytes"] for device in status["devices"]}
+        self._groups = [frozenset(place.stream for place in group) for group in combinations(self.places)]
+        self._stored = self._read()
+        self._devices_of: dict[str, list[str]] = {}
+        self._shelves.clear()
+
+    def shelf(self, operation: Operation, dtype: np.dtype[Any]) -> Shelf:
+        """Return the units of an operation."""
+        key = (operation.name, dtype.str)
+        shelf = self._shelves.get(key)
+        if shelf is None:
+            names = {kernel.name for kernel in operation.kernels}
+            if not names <= self._devices_of.keys():
+                self._devices_of = self._ask_kernels()
+            units = units_of(operation, dtype, self.places, self._stored, self._devices_of)
+            shelf = self._shelves[key] = Shelf(dtype, units, self._powers, self._memory, self._groups)
+        return shelf
+
+    def forget_kernels(self) -> None:
+        """Ask again which devices have which kernels: one was registered."""
+        self._devices_of = {}
+
+    def save(self) -> None:
+        """Write what was learned."""
+        now_s = int(time.time())
+        learned: dict[str, list[CoexecUnit]] = {}
+        for shelf in self._shelves.values():
+            units = {unit.id: unit for unit in shelf.units}
+            for name, compute in shelf.refreshed().items():
+                unit = units[name]
+                record = unit.record(compute, shelf.dtype, now_s)
+                learned.setdefault(unit.place.device_key, []).append(record)
+        if self._store is None or not learned:
+            return
+        try:
+            self._store.parent.mkdir(parents=True, exist_ok=True)
+            with ProfileStore(self._store, write=True) as store:
+                for key, records in learned.items():
+                    store.put_device(self._identities[key])
+                    for record in records:
+                        store.put_coexec(key, record)
+        except (ConfigError, OSError) as error:
+            self.trouble = str(error)
+
+    def _read(self) -> dict[str, list[CoexecUnit]]:
+        if self._store is None or not self._store.exists():
+            return {}
+        try:
+            with ProfileStore(self._store) as store:
+                return {key: store.coexec(key) for key in {place.device_key for place in self.places}}
+        except ConfigError as error:
+            self.trouble = str(error)
+            return {}
+
+    def _ask_kernels(self) -> dict[str, list[str]]:
+        reply, _ = self._client.request("kernels")
+        return {kernel["name"]: kernel["devices"] for kernel in json.loads(reply["json"])}

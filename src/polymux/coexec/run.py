@@ -1,0 +1,239 @@
+"""Carries out a plan: keeps every unit supplied with pieces, and gives those of a unit that fails to others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from polymux.client import Client, Queue
+from polymux.coexec.call import Call, Piece
+from polymux.coexec.units import Unit
+from polymux.core.errors import (
+    BadArgument,
+    BadBuffer,
+    DeviceUnavailable,
+    InvalidTask,
+    PolymuxError,
+    ServerGone,
+    TaskFailed,
+)
+from polymux.perfmodel.coexec.adapt import Chunk
+from polymux.sched.coexec.dispatcher import Dispatcher
+from polymux.segment import now_ns
+
+LEAD_NS = 300_000
+"""A unit gets its next piece so long before it is predicted to end the one that it is at: late enough for others to
+take that piece over when this unit turns out slow, early enough that it need not wait."""
+_ALIVE_CHECK_NS = 200_000_000
+_SHORTEST_NS = 20_000
+_ASK_AGAIN_NS = 1_000_000
+_CALLERS_FAULT = (BadArgument, BadBuffer, InvalidTask)
+"""What would fail on every device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A piece that was computed.
+
+    Parameters
+    ----------
+    unit : Unit
+    chunk : Chunk
+    seconds : float
+        From its start, or from the end of the unit's piece before, to its end, as seen from the application.
+    expected_s : float
+        As predicted.
+    """
+
+    unit: Unit
+    chunk: Chunk
+    seconds: float
+    expected_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    chunk: Chunk
+    piece: Piece
+    taken_ns: int
+    expected_ns: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    unit: Unit
+    queue: Queue
+    under_way: deque[_UnderWay] = field(default_factory=deque)
+    free_ns: int = 0
+    asked: bool = False
+    """Whether there was nothing for it since something ended last."""
+    failed: bool = False
+
+    @property
+    def due_ns(self) -> int:
+        """When it is to get its next piece."""
+        its = self.under_way[0]
+        return max(its.taken_ns, self.free_ns) + its.expected_ns - LEAD_NS
+
+    def wants(self, now: int) -> bool:
+        """Tell whether it is to get a piece now."""
+        if not self.under_way:
+            return not self.asked
+        return len(self.under_way) == 1 and not self.asked and now >= self.due_ns
+
+
+class Run:
+    """One run of a plan.
+
+    Parameters
+    ----------
+    client : Client
+    call : Call
+    lanes : sequence of (Unit, Queue)
+        A queue for each unit, pinned to its stream.
+    work : Dispatcher
+    expected_s : callable
+        Predicted seconds for a piece, by a unit's id and the piece's length.
+
+    Attributes
+    ----------
+    ran : list of Ran
+        What was computed, in the order in which it ended.
+    failures : dict of str to PolymuxError
+        Units that failed, and how; others have computed their pieces.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        call: Call,
+        lanes: Sequence[tuple[Unit, Queue]],
+        work: Dispatcher,
+        expected_s: Callable[[str, int], float],
+    ) -> None:
+        self._client = client
+        self._call = call
+        self._work = work
+        self._expected_s = expected_s
+        self._lanes = [_Lane(*lane) for lane in lanes]
+        self._began_ns = now_ns()
+        self.ran: list[Ran] = []
+        self.failures: dict[str, PolymuxError] = {}
+
+    def carry_out(self) -> None:
+        """Compute everything.
+
+        Raises
+        ------
+        TaskFailed
+            What a kernel said of the arguments, or the last device's failure.
+        ServerGone
+        """
+        try:
+            self._supply()
+            while any(lane.under_way for lane in self._lanes):
+                if not self._collect():
+                    self._sleep()
+                self._supply()
+        except BaseException:
+            self._abandon()
+            raise
+        if not self._work.finished:
+            raise next(
+                iter(self.failures.values()), PolymuxError("co-execution ended before all was computed")
+            )
+
+    def _supply(self) -> None:
+        """Give the next piece to every unit that is idle or about to be."""
+        for lane in self._lanes:
+            while not lane.failed and lane.wants(now := now_ns()):
+                chunk = self._work.take(lane.unit.id, now)
+                if chunk is None:
+                    lane.asked = True
+                    break
+                try:
+                    piece = self._call.submit(lane.queue, lane.unit, chunk)
+                except TaskFailed as error:
+                    self._fail(lane, error)
+                    break
+                expected_s = self._expected_s(lane.unit.id, chunk.count)
+                lane.under_way.append(_UnderWay(chunk, piece, now, int(expected_s * 1e9)))
+
+    def _collect(self) -> bool:
+        """Take what has ended; False when nothing has."""
+        found = False
+        for lane in self._lanes:
+            while lane.under_way and lane.under_way[0].piece.task.done():
+                found = True
+                its = lane.under_way.popleft()
+                end_ns = now_ns()
+                try:
+                    its.piece.join()
+                except _CALLERS_FAULT:
+                    raise
+                except TaskFailed as error:
+                    self._fail(lane, error)
+                    break
+                finally:
+                    its.piece.drop()
+                start_ns = max(its.taken_ns, lane.free_ns)
+                lane.free_ns = end_ns
+                seconds = (end_ns - start_ns) / 1e9
+                self.ran.append(Ran(lane.unit, its.chunk, seconds, its.expected_ns / 1e9))
+                self._work.done(lane.unit.id, its.chunk, end_ns)
+        if found:
+            for lane in self._lanes:
+                lane.asked = False
+        return found
+
+    def _fail(self, lane: _Lane, error: TaskFailed) -> None:
+        """Let others compute what a unit has; its pieces that are still under way end first, since they write."""
+        if lane.failed:
+            return
+        lane.failed = True
+        self.failures[lane.unit.id] = error
+        _drain(lane)
+        try:
+            self._work.failed(lane.unit.id, now_ns())
+        except DeviceUnavailable:
+            raise error from None
+        for other in self._lanes:
+            other.asked = False
+
+    def _sleep(self) -> None:
+        """Wait until any piece has ended, or a unit is to get its next one."""
+        value = self._client.completion_value()
+        now = now_ns()
+        timeout_ns = _ALIVE_CHECK_NS
+        if any(not lane.under_way and not lane.failed for lane in self._lanes):
+            timeout_ns = max(_ASK_AGAIN_NS, (now - self._began_ns) // 20)
+        for lane in self._lanes:
+            if not lane.under_way:
+                continue
+            task = lane.under_way[0].piece.task
+            task.want()
+            if task.done():
+                return
+            if len(lane.under_way) == 1 and not lane.asked:
+                timeout_ns = min(timeout_ns, max(lane.due_ns - now, _SHORTEST_NS))
+        if not self._client.completion_wait(value, timeout_ns):
+            if self._client.server_gone:
+                raise ServerGone("the server is gone; connect again when it is back")
+            for lane in self._lanes:  # a piece that is late may have made it worth to take others over
+                lane.asked = False
+
+    def _abandon(self) -> None:
+        """Let nothing write to the caller's arrays any more."""
+        for lane in self._lanes:
+            try:
+                _drain(lane)
+            except PolymuxError:  # the server is gone: nothing runs
+                lane.under_way.clear()
+
+
+def _drain(lane: _Lane) -> None:
+    while lane.under_way:
+        piece = lane.under_way.popleft().piece
+        piece.task.error()
+        piece.drop()

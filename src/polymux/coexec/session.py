@@ -1,0 +1,387 @@
+"""A session of co-execution: operations on arrays, computed by all devices of a server together."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from polymux.client import Client
+from polymux.client.placed import PlacedArray, placed
+from polymux.coexec.call import Call, contents
+from polymux.coexec.knowledge import Knowledge, Planned, Shelf
+from polymux.coexec.loads import Loads
+from polymux.coexec.operation import Array, Operation, Way
+from polymux.coexec.probe import probe
+from polymux.coexec.queues import Queues
+from polymux.coexec.report import Report
+from polymux.coexec.run import Ran, Run
+from polymux.coexec.units import Unit, usable
+from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.perfmodel.coexec.precision import Precision
+from polymux.perfmodel.coexec.problem import Objective
+from polymux.perfmodel.energy import PowerModel
+from polymux.profiles.default_path import default_store_path
+from polymux.sched.coexec.dispatcher import Dispatcher
+
+ObjectiveLike = str | Mapping[str, float] | Objective
+_REMEMBERED = 256
+_SAVE_EVERY_S = 30.0
+HELPED_S = 0.02
+"""Runs from this length on may be helped by units that the plan does not use, in s."""
+_RETRY_FAILED_S = 10.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of equal calls: how they can be split, on which units, and how many there were."""
+
+    ways: tuple[Way, ...]
+    shelf: Shelf
+    units: tuple[Unit, ...]
+    runs: int = 0
+
+
+class Session:
+    """Co-execution on the devices of one server; several threads may call at a time.
+
+    Parameters
+    ----------
+    client : Client
+        The connection; stays the caller's.
+    store : str or Path, optional
+        Profile store with the devices' models, which also keeps what is learned; ``$POLYMUX_PROFILES`` or this user's
+        by default, False for none.
+    power : mapping of str to PowerModel, optional
+        Power of devices ("opencl:0") or streams, for objectives with energy where it cannot be read.
+    steal : bool
+        Whether units that are early take pieces from those that are late.
+
+    Attributes
+    ----------
+    last : Report or None
+        Of the call that ended last.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        store: str | Path | bool | None = None,
+        power: Mapping[str, PowerModel] | None = None,
+        steal: bool = True,
+    ) -> None:
+        path = None if store is False else default_store_path() if store in (None, True) else Path(str(store))
+        self.client = client
+        self.steal = steal
+        self.last: Report | None = None
+        self._lock = threading.RLock()
+        self._probing = threading.Lock()
+        self._knowledge = Knowledge(client, path, dict(power or {}))
+        self._loads = Loads()
+        self._queues = Queues(client)
+        self._memory = client.queue("coexec arrays")
+        self._calls: OrderedDict[Any, _Known] = OrderedDict()
+        self._registered: set[str] = set()
+        self._failed: dict[str, float] = {}
+        self._saved_s = monotonic()
+
+    # Arrays
+
+    def empty(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> PlacedArray:
+        """Make an array, with undefined content, in memory that the server shares, so that calls need no copy of it."""
+        extents = shape if isinstance(shape, int) else tuple(shape)
+        return placed(self._memory.empty(extents, dtype))
+
+    def array(self, array: npt.ArrayLike) -> PlacedArray:
+        """Copy an array into memory that the server shares; one that lies there already is returned as it is."""
+        source = np.asanyarray(array)
+        if isinstance(source, PlacedArray):
+            buffer = source.whole()
+            if buffer is not None and buffer.client is self.client:
+                return source
+        return placed(self._memory.array(source))
+
+    # Calls
+
+    def run(
+        self,
+        operation: Operation,
+        *inputs: npt.ArrayLike,
+        out: Sequence[Array] | None = None,
+        objective: ObjectiveLike = "time",
+        devices: Collection[str] | None = None,
+        precision: Precision | None = None,
+        **parameters: Any,
+    ) -> tuple[Array, ...]:
+        """Compute an operation.
+
+        Parameters
+        ----------
+        operation : Operation
+        *inputs : array_like
+            As the operation takes them; copied into shared memory unless they lie there (`array`, or results of calls).
+        out : sequence of ndarray, optional
+            For the results, of their shapes and dtypes.
+        objective : {"time", "energy"}, mapping or Objective
+            What to minimise; weights as ``{"time": 1, "energy": 0.01}``, in s and J.
+        devices : collection of str, optional
+            Devices ("cpu:0"), streams ("opencl:0/1") or units ("cpu:1/0/coexec_gemm_bf16") that may be used.
+        precision : str, optional
+            The lowest precision that the result may be computed in, such as ``"bf16"``; by default that of the arrays.
+        **parameters
+            Of the operation.
+
+        Returns
+        -------
+        tuple of ndarray
+
+        Raises
+        ------
+        InvalidRequest
+            For inputs that do not fit, and when no device may compute it.
+        SegmentFull
+            When the arrays have no room in shared memory; `polymux.connect` takes its size.
+        """
+        arrays = tuple(np.asanyarray(array) for array in inputs)
+        specs = operation.outputs(*arrays, **parameters)
+        _check_out(out, specs)
+        results = tuple(self._place_out(out, at, spec, arrays) for at, spec in enumerate(specs))
+        if not all(array.size for array in arrays):
+            for result in results:
+                result[...] = 0  # sums over nothing
+        elif all(result.size for result in results):
+            sources = tuple(self.array(array) for array in arrays)
+            wanted = objective if isinstance(objective, Objective) else Objective.parse(objective)
+            names = None if devices is None else frozenset([devices] if isinstance(devices, str) else devices)
+            self._compute(operation, sources, results, wanted, names, precision, parameters)
+        return tuple(self._give_out(out, at, result) for at, result in enumerate(results))
+
+    def _compute(
+        self,
+        operation: Operation,
+        sources: tuple[PlacedArray, ...],
+        results: tuple[PlacedArray, ...],
+        objective: Objective,
+        names: frozenset[str] | None,
+        precision: Precision | None,
+        parameters: Mapping[str, Any],
+    ) -> None:
+        began_s = perf_counter()
+        key = (
+            operation.name,
+            contents(sources),
+            tuple(sorted(parameters.items())),
+            names,
+            precision,
+            objective,
+        )
+        with self._lock:
+            found = self._calls.get(key)
+        if found is None:
+            found = self._prepare(key, operation, sources, results, names, precision, parameters)
+            began_s = perf_counter()
+        ways, shelf, units = found.ways, found.shelf, found.units
+        with self._lock:
+            found.runs += 1
+            loads = self._loads.now(units)
+            planned = shelf.plan(key, ways, units, objective, loads)
+            taking = _taking_part(planned, objective)
+            models = [planned.models[unit.id] for unit in taking]
+            work = Dispatcher(planned.plan, models, loads=loads, steal=self.steal)
+            self._loads.begin(taking)
+        planned_s = perf_counter()
+        try:
+            with self._queues.lend(taking) as queues:
+                call = Call(planned.way, sources, results)
+                run = Run(self.client, call, list(queues.items()), work, planned.expected_s)
+                run.carry_out()
+        finally:
+            with self._lock:
+                self._loads.end(taking)
+        ended_s = perf_counter()
+        with self._lock:
+            self.last = Report(
+                operation.name, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
+            )
+            self._learn(found, planned, run, ended_s - planned_s)
+
+    def _prepare(
+        self,
+        key: Any,
+        operation: Operation,
+        sources: tuple[PlacedArray, ...],
+        results: tuple[PlacedArray, ...],
+        names: frozenset[str] | None,
+        precision: Precision | None,
+        parameters: Mapping[str, Any],
+    ) -> _Known:
+        """Find out how calls like this one can be split, and on which units; measures units that nobody knows."""
+        with self._lock:
+            ways = tuple(operation.ways(*sources, **parameters))
+            shelf = self._shelf(operation, results[0].dtype)
+            units = self._usable(operation, shelf, names, precision)
+            unknown = shelf.unknown(units)
+        if unknown:
+            self._probe(shelf, unknown, Call(ways[0], sources, results))
+        with self._lock:
+            left = set(shelf.unknown(units))
+            known = _Known(ways, shelf, tuple(unit for unit in units if unit not in left))
+            now_s = monotonic()
+            self._failed = {
+                name: at_s for name, at_s in self._failed.items() if now_s - at_s < _RETRY_FAILED_S
+            }
+            if not self._failed:  # else those that have failed are to be tried again later
+                self._calls[key] = known
+                if len(self._calls) > _REMEMBERED:
+                    self._calls.popitem(last=False)
+            return known
+
+    def _probe(self, shelf: Shelf, unknown: Sequence[Unit], call: Call) -> None:
+        """Measure units of which nothing is known on pieces of this call, one after the other."""
+        with self._probing:
+            failure: PolymuxError | None = None
+            for unit in shelf.unknown(unknown):
+                try:
+                    with self._queues.lend([unit]) as lanes:
+                        compute = probe(call, unit, lanes[unit])
+                except PolymuxError as error:
+                    failure = error
+                    self._failed[unit.id] = monotonic()
+                    continue
+                with self._lock:
+                    shelf.learn(unit, compute)
+            if failure is not None and not [
+                unit for unit in shelf.units if unit not in shelf.unknown(shelf.units)
+            ]:
+                raise failure
+
+    def _learn(self, known: _Known, planned: Planned, run: Run, run_s: float) -> None:
+        """Refine the models by what a run took, unless something disturbed it."""
+        problem = planned.way.problem
+        by_unit: dict[Unit, list[Ran]] = {}
+        for ran in run.ran:
+            if ran.unit.place.on_host:  # the times of others have copies in them
+                by_unit.setdefault(ran.unit, []).append(ran)
+        for unit, pieces in by_unit.items():
+            observed_s = sum(ran.seconds for ran in pieces)
+            if self._loads.saw(unit, observed_s, sum(ran.expected_s for ran in pieces)):
+                for ran in pieces:
+                    known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds)
+        known.shelf.refine(known.runs)
+        if run.failures:
+            self._failed.update(dict.fromkeys(run.failures, monotonic()))
+            self._calls.clear()
+        if self._loads.wants_sample(run_s):
+            begun_s = perf_counter()
+            status = self.client.status()
+            self._loads.sampled(status, str(self.client.session), perf_counter() - begun_s)
+        if monotonic() - self._saved_s > _SAVE_EVERY_S:
+            self._saved_s = monotonic()
+            threading.Thread(target=self.save, name="polymux-coexec-save", daemon=True).start()
+
+    def _usable(
+        self, operation: Operation, shelf: Shelf, names: frozenset[str] | None, precision: Precision | None
+    ) -> tuple[Unit, ...]:
+        now_s = monotonic()
+        found = usable(shelf.units, shelf.dtype, precision, names)
+        working = tuple(
+            unit for unit in found if now_s - self._failed.get(unit.id, -_RETRY_FAILED_S) >= _RETRY_FAILED_S
+        )
+        if found:
+            return working or found
+        there = ", ".join(sorted({unit.id for unit in usable(shelf.units, shelf.dtype, precision, None)}))
+        asked = "" if names is None else f" among {', '.join(sorted(names))}"
+        raise InvalidRequest(
+            f"no device{asked} computes {operation.name} of {shelf.dtype}; those that do: {there or 'none'}"
+        )
+
+    def _shelf(self, operation: Operation, dtype: np.dtype[Any]) -> Shelf:
+        if operation.name not in self._registered:
+            for kernel in operation.kernels:
+                if kernel.spec is not None:
+                    for implementation in kernel.implementations:
+                        self.client.register(kernel.spec, implementation)
+                    self._knowledge.forget_kernels()
+            self._registered.add(operation.name)
+        return self._knowledge.shelf(operation, dtype)
+
+    def _place_out(
+        self,
+        out: Sequence[Array] | None,
+        at: int,
+        spec: tuple[tuple[int, ...], np.dtype[Any]],
+        inputs: Sequence[Array],
+    ) -> PlacedArray:
+        given = None if out is None else out[at]
+        if isinstance(given, PlacedArray):
+            buffer = given.whole()
+            apart = not any(np.may_share_memory(given, array) for array in inputs)
+            if buffer is not None and buffer.client is self.client and apart:
+                return given
+        return self.empty(*spec)
+
+    def _give_out(self, out: Sequence[Array] | None, at: int, result: PlacedArray) -> Array:
+        if out is None:
+            return result
+        if out[at] is not result:
+            out[at][...] = result
+        return out[at]
+
+    # What it knows
+
+    def units(self, operation: Operation, dtype: npt.DTypeLike = np.float32) -> tuple[Unit, ...]:
+        """List the units of an operation: each kernel on each stream that has it."""
+        with self._lock:
+            return self._shelf(operation, np.dtype(dtype)).units
+
+    def refresh(self) -> None:
+        """Look again at which devices the server has, and at what the profile store says of them."""
+        with self._lock:
+            self._knowledge.refresh()
+            self._calls.clear()
+
+    def save(self) -> None:
+        """Write what was learned to the profile store; `close` does so too."""
+        with self._lock:
+            self._knowledge.save()
+
+    def close(self) -> None:
+        """Keep what was learned and close the queues; arrays stay readable."""
+        self.save()
+        self._queues.close()
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check_out(out: Sequence[Array] | None, specs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    if out is None:
+        return
+    if len(out) != len(specs):
+        raise InvalidRequest(f"out has {len(out)} arrays; give {len(specs)}")
+    for array, (shape, dtype) in zip(out, specs, strict=True):
+        if array.shape != shape or array.dtype != dtype:
+            raise InvalidRequest(f"out is {array.dtype}{list(array.shape)}; give {dtype}{list(shape)}")
+
+
+def _taking_part(planned: Planned, objective: Objective) -> tuple[Unit, ...]:
+    """Choose who takes part: units of the plan, and in a long run for time those that could help them."""
+    if planned.plan.predicted_s >= HELPED_S and not objective.energy:
+        return planned.units
+    names = set(planned.plan.units)
+    return tuple(unit for unit in planned.units if unit.id in names)
