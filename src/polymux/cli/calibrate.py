@@ -15,13 +15,8 @@ from polymux.cli.profile_store import add_store_option, store_path
 from polymux.cli.text import duration, table, terminal
 from polymux.client import Client
 from polymux.profiles import ProfileStore
-from polymux.profiling.coexec.calibrate import (
-    OPERATIONS,
-    Calibration,
-    CalibrationOptions,
-    Place,
-    calibrate,
-)
+from polymux.profiling.coexec.calibrate import calibrate
+from polymux.profiling.coexec.records import OPERATIONS, Calibration, CalibrationOptions, Place
 from polymux.profiling.private_server import PrivateServer
 
 _DEVICES = ("cpu,shares=nested", "opencl,shares=nested")

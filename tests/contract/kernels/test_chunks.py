@@ -24,9 +24,9 @@ LANES = [
     (request, method)
     for request in REQUESTS
     for method in METHODS
-    if method.precision == "own" and method.api == request.partition(":")[0]
+    if method.precision == "own" and method.api == request.partition(":")[0] and method.package != "torch"
 ]
-"""Every device with every method that it may have."""
+"""Every device with every method that it may have; PyTorch is in tests/training."""
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from polymux.client import Client
 from polymux.core.dtype import DType
-from polymux.core.errors import ConfigError, InvalidRequest, SegmentFull, TaskFailed
+from polymux.core.errors import InvalidRequest, SegmentFull, TaskFailed
 from polymux.kernel.chunks.methods import Method, methods_of
 from polymux.kernel.chunks.packed import TILES, tile_of
 from polymux.perfmodel.coexec.compute import ComputeModel
@@ -21,115 +21,25 @@ from polymux.perfmodel.coexec.link import LinkModel
 from polymux.perfmodel.coexec.precision import Precision
 from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
 from polymux.profiling.coexec.link import measure_link
+from polymux.profiling.coexec.records import (
+    OWN_PRECISION,
+    Calibration,
+    CalibrationOptions,
+    Place,
+    places,
+)
 from polymux.profiling.coexec.shapes import CHOICE, QUICK, SHAPES, Shape
 from polymux.profiling.coexec.timing import Others, Timing, measure
 from polymux.profiling.coexec.work import runs
 
-OPERATIONS = ("gemm", "conv2d")
 _LOWER: dict[str, Precision] = {"_bf16": "bf16", "_tf32": "tf32", "_fp16": "fp16"}
-_OWN: dict[str, Precision] = {"f4": "fp32", "f8": "fp64"}
 _BETTER = 0.98
 """A method of lower precision is kept only when it takes less than this part of the time."""
 _CHOICE_REPEATS = 3
+_ENOUGH, _LEAST_S = 16, 0.02
+"""Shapes from which on a model is fitted when the time is used up; and the least time for the samples of one."""
 _ROUNDS = 3
 """How often a shape is measured at most, when the machine is busy."""
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationOptions:
-    """What to calibrate, and how thoroughly.
-
-    Parameters
-    ----------
-    operations : tuple of str
-        Of `OPERATIONS`.
-    dtype : str
-        ``"f4"`` or ``"f8"``.
-    device_s : float
-        Time for the samples of a device, in s; choosing methods and compiling come on top.
-    repeats : int
-        Undisturbed samples of each shape.
-    again : bool
-        Measure also what the store has.
-    quick : bool
-        Few and small shapes, to try the way; the models are worth little.
-
-    Raises
-    ------
-    InvalidRequest
-        For an operation, a dtype or a number that cannot be.
-    """
-
-    operations: tuple[str, ...] = OPERATIONS
-    dtype: str = "f4"
-    device_s: float = 15.0
-    repeats: int = 5
-    again: bool = False
-    quick: bool = False
-
-    def __post_init__(self) -> None:
-        for operation in self.operations:
-            if operation not in OPERATIONS:
-                raise InvalidRequest(f"operation {operation!r}: give {' or '.join(OPERATIONS)}")
-        if self.dtype not in _OWN:
-            raise InvalidRequest(f"dtype {self.dtype!r}: give {' or '.join(_OWN)}")
-        if not self.device_s > 0 or self.repeats < 2:
-            raise InvalidRequest(
-                f"{self.device_s} s and {self.repeats} repeats: give more than 0 s and at least 2"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A share that can be calibrated: a device as the server describes it, one of its streams, the stream's units."""
-
-    device: Mapping[str, Any]
-    stream: str
-    units: int
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        units = "1 unit" if self.units == 1 else f"{self.units} units"
-        return f"{self.device['id']} ({units})"
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """What was found of one kernel on one share.
-
-    Parameters
-    ----------
-    place : Place
-    kernel : str
-    unit : CoexecUnit, optional
-        None: it is not there, or of no use.
-    rate : float
-        Operations per second of the fastest shape.
-    why_not : str
-        Why there is no unit; empty when there is one.
-    compared : tuple of (str, float)
-        Methods with their times for the shapes that they were compared by, in s, the best first.
-    disturbed : int
-        Samples that were repeated since something else disturbed them.
-    is_busy : bool
-        Whether the machine had so much else to do that the models are in doubt.
-    is_stored : bool
-        Whether it was in the store already.
-    seconds : float
-        How long it took.
-    """
-
-    place: Place
-    kernel: str
-    unit: CoexecUnit | None
-    rate: float = 0.0
-    why_not: str = ""
-    compared: tuple[tuple[str, float], ...] = ()
-    disturbed: int = 0
-    is_busy: bool = False
-    is_stored: bool = False
-    seconds: float = 0.0
 
 
 Report = Callable[[Place, str, str], None]
@@ -161,32 +71,10 @@ class _Bench:
     is_busy: bool = field(default=False)
 
 
-def places(client: Client) -> list[Place]:
-    """List the shares that a server offers, each number of units of a device once; lost devices are left out.
-
-    Raises
-    ------
-    ConfigError
-        If there is none.
-    """
-    found = []
-    for device in client.status()["devices"]:
-        if device["lost"] is not None or not {"cpu", "opencl", "cuda"} & set(device["apis"]):
-            continue
-        streams: dict[int, str] = {}
-        for stream in device["streams"]:
-            units = device["units"] if stream["units"] is None else len(stream["units"])
-            streams.setdefault(units, stream["id"])
-        found += [Place(device, stream, units) for units, stream in sorted(streams.items())]
-    if not found:
-        raise ConfigError("server", "devices", "none", "none computes built-in kernels; give a cpu device")
-    return found
-
-
 def calibrate(
     client: Client,
     store: ProfileStore,
-    options: CalibrationOptions = CalibrationOptions(),
+    options: CalibrationOptions,
     report: Report = lambda place, kernel, doing: None,  # noqa: ARG005
     pids: Sequence[int] = (),
 ) -> Iterator[Calibration]:
@@ -244,7 +132,7 @@ def calibrate(
 
 def _kernels(place: Place, options: CalibrationOptions) -> Iterator[tuple[str, str, Precision]]:
     """Operation, kernel and precision of what a share may compute, that of the dtype's own precision first."""
-    own = _OWN[options.dtype]
+    own = OWN_PRECISION[options.dtype]
     for operation in options.operations:
         yield operation, f"coexec_{operation}", own
     if options.dtype == "f4":
@@ -308,7 +196,7 @@ def _compare(
         bench.report(bench.place, kernel, f"trying {way.name}")
         try:
             taken = [
-                _time(bench, kernel, shape, way, _CHOICE_REPEATS).median_s
+                _time(bench, kernel, shape, way, _CHOICE_REPEATS, bench.options.device_s / 30).median_s
                 for shape in (QUICK[operation][:1] if bench.options.quick else CHOICE[operation])
             ]
         except (TaskFailed, InvalidRequest) as error:
@@ -336,7 +224,11 @@ def _samples(bench: _Bench, operation: str, kernel: str, way: _Way) -> tuple[lis
         again = []
         for index, shape in enumerate(shapes):
             bench.report(bench.place, kernel, f"{way.name}: {shape} ({index + 1} of {len(shapes)})")
-            timing = _time(bench, kernel, shape, way, bench.options.repeats)
+            left_s = bench.deadline - time.monotonic()
+            if left_s < 0 and len(kept) >= _ENOUGH:
+                break
+            most_s = max(_LEAST_S, 2 * left_s / (len(shapes) - index))
+            timing = _time(bench, kernel, shape, way, bench.options.repeats, most_s)
             bench.disturbed += timing.disturbed
             if shape not in kept or timing.median_s < kept[shape].median_s:
                 kept[shape] = timing
@@ -351,17 +243,17 @@ def _samples(bench: _Bench, operation: str, kernel: str, way: _Way) -> tuple[lis
     return samples, rate
 
 
-def _time(bench: _Bench, kernel: str, shape: Shape, way: _Way, repeats: int) -> Timing:
+def _time(bench: _Bench, kernel: str, shape: Shape, way: _Way, repeats: int, most_s: float) -> Timing:
     place, options = bench.place, bench.options
     with runs(bench.client, place.stream, kernel, shape, options.dtype, way.scalars) as run:
-        return measure(run, bench.others, repeats=repeats, most_s=0.5)
+        return measure(run, bench.others, repeats=repeats, most_s=most_s)
 
 
 def _only_if_faster(
     found: Calibration, operation: str, others: Sequence[CoexecUnit], options: CalibrationOptions
 ) -> Calibration:
     """Leave a kernel of lower precision out where it takes as long as that of the dtype's own."""
-    if found.unit is None or found.unit.precision == _OWN[options.dtype]:
+    if found.unit is None or found.unit.precision == OWN_PRECISION[options.dtype]:
         return found
     own = (found.unit.units, f"coexec_{operation}", options.dtype)
     model = next((unit.compute for unit in others if unit.key == own), None)

@@ -102,54 +102,67 @@ CHOICE: dict[str, tuple[Shape, ...]] = {
 }
 """What the methods of an operation are compared by."""
 
-_SQUARES = tuple(Gemm(n, n, n) for n in (128, 256, 512, 768, 1024, 1536, 2048))
-_CHUNKS = tuple(
-    Gemm(m, n, n)
-    for n, rows in ((512, (32, 128)), (1024, (32, 64, 128, 256, 512)), (2048, (64, 256, 1024)))
-    for m in rows
+_ROWS = (32, 64, 128, 256, 512, 1024)
+_FACTORS = (
+    (128, 128),
+    (256, 256),
+    (512, 512),
+    (1024, 1024),
+    (2048, 2048),
+    (256, 1024),
+    (1024, 256),
+    (4096, 1024),
+    (1024, 4096),
 )
-_SKEWED = (
-    Gemm(1024, 256, 1024),
-    Gemm(256, 2048, 256),
-    Gemm(512, 4096, 512),
-    Gemm(512, 512, 4096),
-    Gemm(256, 4096, 4096),
-    Gemm(2048, 128, 1024),
-    Gemm(64, 4096, 1024),
+"""(n, k) of the second factor."""
+_LARGE = ((128, 4096, 4096), (512, 4096, 4096), (1536, 1536, 1536), (2048, 2048, 2048))
+
+_LAYERS: tuple[tuple[int, int, int, int, tuple[tuple[int, int], ...]], ...] = (
+    (3, 224, 7, 2, ((1, 64), (1, 32), (2, 64))),
+    (64, 56, 1, 1, ((1, 64), (1, 256), (1, 128))),
+    (64, 56, 3, 1, ((1, 64), (1, 32), (1, 16), (4, 64))),
+    (256, 56, 1, 1, ((1, 64), (1, 32), (2, 64))),
+    (128, 56, 3, 2, ((1, 128), (1, 64), (2, 128))),
+    (256, 56, 1, 2, ((1, 512), (1, 256))),
+    (128, 28, 3, 1, ((1, 128), (1, 64), (1, 32), (2, 128), (8, 128))),
+    (512, 28, 1, 1, ((1, 128), (1, 64), (4, 128))),
+    (128, 28, 1, 1, ((1, 512), (1, 256))),
+    (256, 14, 3, 1, ((1, 256), (1, 128), (1, 64), (2, 256), (4, 256))),
+    (1024, 14, 1, 1, ((1, 256), (1, 128), (4, 256))),
+    (256, 14, 1, 1, ((1, 1024), (4, 1024))),
+    (512, 7, 3, 1, ((1, 512), (1, 256), (1, 128), (4, 512))),
+    (2048, 7, 1, 1, ((1, 512), (4, 512))),
+    (3, 224, 3, 1, ((1, 64), (1, 32))),
+    (64, 224, 3, 1, ((1, 64), (1, 32))),
+    (128, 112, 3, 1, ((1, 128), (1, 64))),
+    (256, 56, 3, 1, ((1, 256), (1, 128), (1, 64))),
+    (512, 28, 3, 1, ((1, 512), (1, 256), (1, 128))),
+    (512, 14, 3, 1, ((1, 512), (1, 128), (2, 512))),
 )
-_RESNET = (
-    Conv(1, 3, 224, 64, 7, 2),
-    Conv(1, 64, 56, 64, 1),
-    Conv(1, 64, 56, 64, 3),
-    Conv(4, 64, 56, 64, 3),
-    Conv(1, 64, 56, 256, 1),
-    Conv(1, 256, 56, 64, 1),
-    Conv(1, 128, 56, 128, 3, 2),
-    Conv(1, 256, 56, 512, 1, 2),
-    Conv(1, 128, 28, 32, 3),
-    Conv(1, 128, 28, 128, 3),
-    Conv(8, 128, 28, 128, 3),
-    Conv(1, 512, 28, 128, 1),
-    Conv(1, 256, 14, 64, 3),
-    Conv(1, 256, 14, 256, 3),
-    Conv(4, 256, 14, 256, 3),
-    Conv(1, 1024, 14, 256, 1),
-    Conv(4, 256, 14, 1024, 1),
-    Conv(1, 512, 7, 512, 3),
-    Conv(4, 512, 7, 512, 3),
-    Conv(4, 2048, 7, 512, 1),
-)
-_VGG = (
-    Conv(1, 3, 224, 64, 3),
-    Conv(1, 64, 224, 64, 3),
-    Conv(1, 128, 112, 64, 3),
-    Conv(1, 256, 56, 128, 3),
-    Conv(1, 256, 56, 256, 3),
-    Conv(1, 512, 28, 256, 3),
-    Conv(2, 512, 14, 512, 3),
-)
-SHAPES: dict[str, tuple[Shape, ...]] = {"gemm": (*_SQUARES, *_CHUNKS, *_SKEWED), "conv2d": (*_RESNET, *_VGG)}
-"""What the models of an operation are fitted to."""
+"""Layers of ResNet-50, then of VGG-19: channels, size, window, stride, and (images, outputs) of parts."""
+
+SHAPES: dict[str, tuple[Shape, ...]] = {
+    "gemm": tuple(
+        sorted(
+            (
+                *(Gemm(m, n, k) for n, k in _FACTORS for m in _ROWS if (n, k) != (128, 128) or m < 512),
+                *(Gemm(*extents) for extents in _LARGE),
+            ),
+            key=lambda gemm: gemm.m * gemm.n * gemm.k,
+        )
+    ),
+    "conv2d": tuple(
+        sorted(
+            (
+                Conv(images, channels, size, outputs, kernel, stride)
+                for channels, size, kernel, stride, parts in _LAYERS
+                for images, outputs in parts
+            ),
+            key=lambda layer: layer.features.work,
+        )
+    ),
+}
+"""What the models of an operation are fitted to, the least work first; a model keeps 64 places, some are for runs."""
 
 QUICK: dict[str, tuple[Shape, ...]] = {
     "gemm": tuple(Gemm(m, n, n) for m, n in ((64, 64), (128, 128), (32, 256), (256, 256))),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-DISTURBED = 1.15
+DISTURBED = 1.1
 """A sample that took so many times the shortest was disturbed, and is repeated."""
 BUSY_CORES = 0.15
 """Other processes that used so many cores on average disturbed a measurement."""
