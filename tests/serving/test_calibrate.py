@@ -32,11 +32,6 @@ def test_a_calibration_is_stored_and_found_by_the_next_one(
     assert first["operations_per_s"] > 0
     assert first["scalars"]["method"] in (1, 2, 3)
     assert {"numpy", "onnxruntime"} <= set(first["compared"])
-    again = next(
-        item for item in units_of(path, *arguments, capsys=capsys) if item["kernel"] == "coexec_gemm"
-    )
-    assert again["seconds"] == 0
-    assert again["scalars"] == first["scalars"]
     assert main(["calibrate", "--quick", "--store", str(path), *arguments]) == 0
     printed = capsys.readouterr().out
     assert "coexec_gemm" in printed
