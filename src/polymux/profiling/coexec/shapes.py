@@ -148,7 +148,7 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
                 *(Gemm(m, n, k) for n, k in _FACTORS for m in _ROWS if (n, k) != (128, 128) or m < 512),
                 *(Gemm(*extents) for extents in _LARGE),
             ),
-            key=lambda gemm: gemm.m * gemm.n * gemm.k,
+            key=lambda gemm: gemm.features.work,
         )
     ),
     "conv2d": tuple(
