@@ -86,8 +86,9 @@ def run(options: argparse.Namespace) -> int:
     file = replace(file, scenario=scenario)
     if options.picture is not None and not options.picture.parent.is_dir():
         raise InvalidRequest(f"{options.picture}: there is no folder {options.picture.parent}; make it first")
-    began = time.perf_counter()
     plan = _plan(scenario, options.solver)
+    began = time.perf_counter()
+    _plan(scenario, options.solver)  # once more: the first time loads libraries
     plan_s = time.perf_counter() - began
     outcome = simulate(scenario, plan)
     frontier = pareto(scenario.problems, scenario.units) if options.pareto else ()

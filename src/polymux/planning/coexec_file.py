@@ -19,7 +19,7 @@ from polymux.sim.coexec.scenario import CoexecScenario, Failure, SpeedChange
 _ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _UNIT_KEYS = (
     "id", "device", "gflops", "launch_us", "tile", "min_chunk", "memory", "precision", "bus", "latency_us",
-    "gbytes_per_s", "out_gbytes_per_s", "duplex", "idle_w", "busy_w", "truth",
+    "gbytes_per_s", "out_gbytes_per_s", "duplex", "overlap", "idle_w", "busy_w", "truth",
 )  # fmt: skip
 _GEMM_KEYS = ("kind", "m", "n", "k", "dtype", "lowest", "objective")
 _CONV_KEYS = (
@@ -177,7 +177,13 @@ def _unit(table: TomlTable) -> tuple[UnitModel, float]:
         back = table.amount("out_gbytes_per_s", rate, low=1e-6)
         latency = table.amount("latency_us", 10.0) * 1e-6
         link = LinkModel(
-            table.text("bus"), latency, rate * 1e9, latency, back * 1e9, table.truth("duplex", True)
+            table.text("bus"),
+            latency,
+            rate * 1e9,
+            latency,
+            back * 1e9,
+            duplex=table.truth("duplex", True),
+            overlaps=table.truth("overlap", True),
         )
     power = None
     if "busy_w" in table:

@@ -8,7 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.adapt import Plan
+from polymux.perfmodel.coexec.optimize import optimize
 from polymux.perfmodel.coexec.unit import UnitModel
 from polymux.planning.coexec_file import CoexecFile
 from polymux.sim.coexec.outcome import CoexecOutcome
@@ -127,14 +129,12 @@ def print_frontier(console: Console, frontier: Sequence[Plan]) -> None:
 
 def single_best_s(plan: Plan, units: Sequence[UnitModel]) -> float:
     """Time of the unit that is fastest alone, copies included, in s."""
-    problem = plan.problem
     times = []
     for unit in units:
-        seconds = unit.compute.predict(problem.features(problem.extent))
-        if unit.link is not None:
-            seconds += unit.link.in_s(problem.fixed_nbytes + problem.in_nbytes * problem.extent)
-            seconds += unit.link.out_s(problem.out_nbytes * problem.extent)
-        times.append(seconds)
+        try:
+            times.append(optimize(plan.problem, [unit]).makespan_s)
+        except InvalidRequest:  # no room for a piece
+            continue
     return min(times)
 
 

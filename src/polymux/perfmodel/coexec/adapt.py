@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from polymux.core.errors import InvalidRequest
-from polymux.perfmodel.coexec.curves import Curve, make_curves
+from polymux.perfmodel.coexec.curves import STREAMED, Curve, make_curves
 from polymux.perfmodel.coexec.problem import Problem
 from polymux.perfmodel.coexec.split import Split, energy_j, schedule
 from polymux.perfmodel.coexec.traffic import traffic
@@ -152,11 +152,11 @@ def adapt(
 
 
 def _snapped(split: Split, used: Sequence[Curve]) -> list[int]:
-    """Make lengths multiples of tiles; the rest goes to the unit with the smallest tile, best on the host's memory."""
+    """Make lengths multiples of tiles; the rest goes to the unit that loses least by it."""
     counts = [part.count for part in split.parts]
     if len(used) == 1:
         return counts
-    absorber = min(range(len(used)), key=lambda i: (used[i].unit.tile, used[i].bus is not None, -counts[i]))
+    absorber = min(range(len(used)), key=lambda unit: _loss_s(used, unit))
     tiles = [curve.unit.tile for curve in used]
     if max(tiles) == 1:
         return counts
@@ -170,6 +170,14 @@ def _snapped(split: Split, used: Sequence[Curve]) -> list[int]:
         counts[largest] -= min(tiles[largest], sum(counts) - split.problem.extent)
     counts[absorber] = split.problem.extent - sum(counts)
     return _tiles_moved(split, used, counts, absorber)
+
+
+def _loss_s(used: Sequence[Curve], absorber: int) -> float:
+    """What a unit may lose by a length that is no multiple of its tile and that others' tiles make inexact, in s."""
+    curve = used[absorber]
+    own = curve.unit.tile if curve.unit.tile > 1 else 0
+    others = sum(its.unit.tile / 2 for its in used if its is not curve)
+    return float(curve.compute_s[-1] / curve.counts[-1]) * (own + others)
 
 
 def _tiles_moved(split: Split, used: Sequence[Curve], counts: list[int], absorber: int) -> list[int]:
@@ -216,7 +224,10 @@ def _chunks(
 ) -> tuple[Chunk, ...]:
     pieces = traffic(problem, curve.unit)
     longest = count if pieces is None else pieces.rows
-    lengths = [count] if alone else _halves(problem, curve, count, overhead)
+    if curve.unit.link is not None and curve.unit.link.overlaps:
+        lengths = _streamed(curve, count)
+    else:
+        lengths = [count] if alone else _halves(problem, curve, count, overhead)
     lengths = [piece for length in lengths for piece in _cut(length, longest)]
     blocks = 1 if pieces is None else pieces.blocks
     if pieces is None or blocks == 1:
@@ -254,6 +265,19 @@ def _halves(problem: Problem, curve: Curve, count: int, overhead: float) -> list
     limit = took[count] * (1 + overhead)
     good = [plan for plan in plans if sum(took[its] for its in plan) + copies_s * (len(plan) - 1) <= limit]
     return good[-1] if good else plans[0]
+
+
+def _streamed(curve: Curve, count: int) -> list[int]:
+    """Cut so that computing begins soon, and little is left to be copied back when it ends."""
+    tile, least = curve.unit.tile, int(curve.counts[0])
+    lengths, rest = [], count
+    for part in STREAMED[:-1]:
+        piece = max(least, round(count * part / tile) * tile)
+        if rest - piece < least:
+            break
+        lengths.append(piece)
+        rest -= piece
+    return [*lengths, rest]
 
 
 def _cut(length: int, longest: int) -> list[int]:

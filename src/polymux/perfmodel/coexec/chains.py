@@ -77,6 +77,7 @@ class Equations:
         self._ready = np.array([curve.ready_s if curve.bus is None else 0.0 for curve in curves])
         self._in_fixed = np.array([curve.in_fixed_s for curve in curves])
         self._in_unit = np.array([curve.in_unit_s for curve in curves])
+        self._bus_unit = np.array([curve.bus_unit_s for curve in curves])
         self._out_fixed = np.array([curve.out_fixed_s for curve in curves])
         self._out_unit = np.array([curve.out_unit_s for curve in curves])
         buses = [curve.bus for curve in curves]
@@ -119,10 +120,11 @@ class Equations:
         start, slope = lines
         used = masks.astype(np.float64)
         matrix = np.zeros((count, number + 1, number + 1))
-        pairs = inward * self._in_unit + outward * self._out_unit
+        pairs = inward * self._bus_unit + outward * self._out_unit
         matrix[:, :number, :number] = pairs * used[:, None, :] * used[:, :, None]
         diagonal = np.arange(number)
-        matrix[:, diagonal, diagonal] += np.where(masks, slope, 1.0)
+        own = slope + self._in_unit - self._bus_unit
+        matrix[:, diagonal, diagonal] += np.where(masks, own, 1.0)
         matrix[:, :number, number] = -used
         matrix[:, number, :number] = 1.0
         right = np.empty((count, number + 1, 1))

@@ -17,6 +17,10 @@ from polymux.perfmodel.coexec.unit import IDLE, Load, UnitModel
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]
 
+STREAMED = (1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 8, 1 / 16, 1 / 16)
+"""Chunks of a part whose copies go on while it is computed: it begins after the first and ends with the last one's."""
+_TWICE = 2.0
+"""About how often the part of the bus that a unit needs while it computes is taken from a copy that others wait for."""
 _PARTS = np.array([1 / 64, 1 / 32, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1.0])
 
 
@@ -32,7 +36,10 @@ class Curve:
     compute_s : array of shape (points,), s
         Rising.
     in_fixed_s, in_unit_s, out_fixed_s, out_unit_s : float, s
-        Copies: of every part, and for each unit of its length.
+        Copies that it waits for: of every part, and for each unit of its length. Where a unit computes while it copies,
+        of its rows those of the first chunk and of its results those of the last one.
+    bus_unit_s : float, s
+        For how much longer its copies keep others from theirs, for each unit of its length.
     ready_s : float, s
         When the unit is free.
     blocks : int
@@ -46,6 +53,7 @@ class Curve:
     in_unit_s: float
     out_fixed_s: float
     out_unit_s: float
+    bus_unit_s: float
     ready_s: float
     blocks: int
 
@@ -140,17 +148,26 @@ def _curve(problem: Problem, unit: UnitModel, load: Load, blocks: int) -> Curve:
     compute = np.maximum.accumulate(compute) * (1 + 1e-9 * np.arange(len(counts)))
     link = unit.link
     if link is None:
-        return Curve(unit, counts, compute, 0.0, 0.0, 0.0, 0.0, load.ready_s, blocks)
+        return Curve(unit, counts, compute, 0.0, 0.0, 0.0, 0.0, 0.0, load.ready_s, blocks)
     reads = problem.fixed_nbytes + problem.in_nbytes > 0
     writes = problem.out_nbytes > 0
+    in_unit_s = blocks * problem.in_nbytes / link.in_bytes_per_s
+    out_unit_s = problem.out_nbytes / link.out_bytes_per_s
+    bus_unit_s = in_unit_s
+    if link.overlaps:
+        copies_s = max(in_unit_s, out_unit_s) if link.duplex else in_unit_s + out_unit_s
+        bus_unit_s *= min(1.0, max(STREAMED[0], _TWICE * in_unit_s * counts[-1] / compute[-1]))
+        compute = np.maximum(compute, copies_s * counts)
+        in_unit_s, out_unit_s = in_unit_s * STREAMED[0], out_unit_s * STREAMED[-1]
     return Curve(
         unit,
         counts,
         compute,
         link.in_latency_s * reads + problem.fixed_nbytes / link.in_bytes_per_s,
-        blocks * problem.in_nbytes / link.in_bytes_per_s,
+        in_unit_s,
         link.out_latency_s * writes,
-        problem.out_nbytes / link.out_bytes_per_s,
+        out_unit_s,
+        bus_unit_s,
         load.ready_s,
         blocks,
     )

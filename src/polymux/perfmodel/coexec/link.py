@@ -25,7 +25,9 @@ class LinkModel:
         Into the unit's memory, and back.
     in_bytes_per_s, out_bytes_per_s : float, bytes/s
     duplex : bool
-        Whether copies in and copies back go side by side; otherwise they wait for each other, too.
+        Whether copies in and copies back go side by side; otherwise copies back wait until all copies in are done.
+    overlaps : bool
+        Whether the unit computes a chunk while others are copied, as one with engines of its own for copies does.
 
     Raises
     ------
@@ -39,6 +41,7 @@ class LinkModel:
     out_latency_s: float
     out_bytes_per_s: float
     duplex: bool = True
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         latencies, rates = (

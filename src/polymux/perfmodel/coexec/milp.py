@@ -157,6 +157,8 @@ class _Program:
             first = self.makespan + 1 + number
             begin, fixed, each = self._copy(back, one)
             then, other_fixed, other_each = self._copy(other_back, other)
+            each = each if back else self.curves[one].bus_unit_s
+            other_each = other_each if other_back else self.curves[other].bus_unit_s
             far = self.horizon
             self._at_least(
                 -far,

@@ -128,7 +128,7 @@ def schedule(
         begin = inward.get(curve.bus, 0.0) if curve.bus is not None else curve.ready_s
         arrived = begin + curve.in_s(count)
         if curve.bus is not None:
-            inward[curve.bus] = arrived
+            inward[curve.bus] = begin + curve.in_fixed_s + curve.bus_unit_s * count
         computed[unit] = max(arrived, curve.ready_s) + curve.compute_at(count)
         times[unit] = (begin, computed[unit])
     outward: dict[str, float] = {}

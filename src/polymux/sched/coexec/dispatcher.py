@@ -16,6 +16,8 @@ _WORTH = 2.0
 
 _LONG = 1.25
 """A chunk is cut when it is so many times longer than the unit's fair part of what is left."""
+_LATE = 1.5
+"""A unit that takes so many times longer than predicted is helped by units that are not in the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Dispatcher:
     ----------
     plan : Plan
     units : sequence of UnitModel
-        Those of the plan; others may help by taking over.
+        Those of the plan; others help when one of these fails or is much slower than predicted.
     loads : mapping of str to Load, optional
         What else runs, by the ids of units.
     steal : bool
@@ -79,6 +81,7 @@ class Dispatcher:
             )
         self._problem = plan.problem
         self._steal = steal
+        self._planned = frozenset(parts)
         taken = {unit.device for unit in units if unit.id in parts}
         self._lanes: dict[str, Lane] = {}
         for unit in units:
@@ -238,7 +241,7 @@ class Dispatcher:
     def _take_over(self, lane: Lane, now_ns: int) -> None:
         """Take from the back of the unit that would end last, so that both end together."""
         victims = [its for its in self._lanes.values() if its.ahead and its is not lane]
-        if not victims:
+        if not victims or (lane.unit.id not in self._planned and not self._is_late(now_ns)):
             return
         late = max(victims, key=lambda its: self._ends_s(its, now_ns))
         mine, its = lane.cost_s(now_ns), late.cost_s(now_ns)
@@ -248,11 +251,16 @@ class Dispatcher:
             return
         there = sum(area(chunk, lane.across) for chunk in late.ahead)
         length = _snapped(min(wanted, there), lane)
-        if length < min(lane.unit.min_chunk, self._problem.extent):
+        if length < min(lane.unit.tile, int(there)):
             return
         for chunk in _halved(self._from_back(late, length), lane):
             lane.ahead.append(chunk)
             self._stolen[chunk] = late.unit.id
+
+    def _is_late(self, now_ns: int) -> bool:
+        """Whether a unit of the plan has failed or is much slower than predicted: only then others help."""
+        planned = [its for its in self._lanes.values() if its.unit.id in self._planned]
+        return any(its.has_failed or its.now_factor(now_ns) > _LATE for its in planned)
 
     def _ends_s(self, lane: Lane, now_ns: int) -> float:
         """When a unit would have done all that it has, from now, in s."""

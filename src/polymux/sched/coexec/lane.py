@@ -16,6 +16,7 @@ _SECOND_NS = 1e9
 _SLOWEST = 64.0
 _MOST_COSTS = 512
 _FASTEST = 0.25
+_WAITED = 2.0
 _OVERDUE = 0.25
 """Part of its predicted time that a chunk, which should have ended, is taken to need still."""
 
@@ -73,7 +74,13 @@ class Lane:
         predicted_ns = self.predicted_s(self.taken[0].chunk) * _SECOND_NS
         if not self.has_ended:
             predicted_ns += self.first_s * _SECOND_NS
-        return min(_SLOWEST, max(self.factor, (now_ns - self.began_ns) / predicted_ns))
+        return min(_SLOWEST, max(self.factor, self._slowness((now_ns - self.began_ns) / predicted_ns)))
+
+    def _slowness(self, ratio: float) -> float:
+        """How much slower a unit is by how long a chunk took; where chunks overlap, one that waited says little."""
+        if self.unit.link is not None and self.unit.link.overlaps and ratio < _WAITED:
+            return 1.0
+        return ratio
 
     def free_s(self, now_ns: int) -> float:
         """When it will have done what it has taken, from now, in s."""
@@ -101,7 +108,7 @@ class Lane:
         The first one of a unit that copies says nothing: it may have waited for the bus.
         """
         if self.unit.link is None or self.has_ended:
-            ratio = (now_ns - self.began_ns) / (self.predicted_s(chunk) * _SECOND_NS)
+            ratio = self._slowness((now_ns - self.began_ns) / (self.predicted_s(chunk) * _SECOND_NS))
             self.factor = min(_SLOWEST, max(_FASTEST, ratio))
         self.has_ended = True
 
@@ -137,8 +144,12 @@ def _costs_of(problem: Problem, unit: UnitModel, load: Load) -> tuple[float, flo
     if unit.link is not None:
         link = unit.link
         first_s = link.in_s(problem.fixed_nbytes)
-        fixed_s += link.in_latency_s + link.out_latency_s
-        each_s += problem.in_nbytes / link.in_bytes_per_s + problem.out_nbytes / link.out_bytes_per_s
+        copies_s = problem.in_nbytes / link.in_bytes_per_s, problem.out_nbytes / link.out_bytes_per_s
+        if link.overlaps:
+            each_s = max(each_s, *copies_s)
+        else:
+            fixed_s += link.in_latency_s + link.out_latency_s
+            each_s += sum(copies_s)
     return fixed_s, each_s, first_s
 
 

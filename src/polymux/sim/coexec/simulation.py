@@ -51,6 +51,8 @@ class _Machine:
     waiting: deque[Chunk] = field(default_factory=deque)
     under_way: int = 0
     """Chunks that are being copied in."""
+    returning: int = 0
+    """Chunks that are being copied back."""
     at: Chunk | None = None
     left_ns: float = 0.0
     """Of the chunk that it computes, at the predicted speed."""
@@ -74,12 +76,13 @@ class _Simulation:
         self._spans: list[Span] = []
         self._busy_ns: dict[str, float] = {}
         self._end_ns = 0
-        ranks = {unit: rank for rank, unit in enumerate(plan.units)}
-        devices = {unit.device for unit in scenario.units if unit.id in ranks}
+        others = [unit.id for unit in scenario.units if unit.id not in plan.units]
+        ranks = {unit: rank for rank, unit in enumerate([*plan.units, *others])}
+        planned = [unit.device for unit in scenario.units if unit.id in plan.units]
         self._machines = {
-            unit.id: _Machine(unit, ranks.get(unit.id, len(ranks)))
+            unit.id: _Machine(unit, ranks[unit.id])
             for unit in scenario.units
-            if unit.id in ranks or (unit.device not in devices and not scenario.objective.energy)
+            if unit.id in plan.units or (unit.device not in planned and not scenario.objective.energy)
         }
         self._dispatcher = Dispatcher(
             plan, [machine.unit for machine in self._machines.values()], steal=scenario.steal
@@ -123,11 +126,12 @@ class _Simulation:
             self._feed(machine, now)
 
     def _feed(self, machine: _Machine, now: int) -> None:
-        """Let a unit take chunks: one at a time on the host's memory, one ahead where it has to be copied."""
-        ahead = 1 if machine.unit.link is None else 2
+        """Let a unit take chunks: one at a time, and one ahead where it computes while another one is copied."""
+        link = machine.unit.link
+        overlaps = link is not None and link.overlaps
         while not machine.failed:
             there = machine.under_way + len(machine.waiting) + (machine.at is not None)
-            if there >= ahead:
+            if there >= 2 if overlaps else there + machine.returning >= 1:
                 return
             chunk = self._dispatcher.take(machine.unit.id, now)
             if chunk is None:
@@ -164,18 +168,13 @@ class _Simulation:
         assert link is not None
         key = (link.bus, kind == "out" and link.duplex)
         channel = self._channels.setdefault(key, Channel(self._at))
-        start = now
 
-        def begun(then: int) -> None:
-            nonlocal start
-            start = then
-
-        def end(then: int) -> None:
+        def span(begin: int, end: int) -> None:
             if not machine.failed:
-                self._note(machine, "in" if kind == "in" else "out", chunk, start, then)
-            ended(then)
+                self._note(machine, kind, chunk, begin, end)
 
-        channel.add(Copy(seconds, lambda: self._dry_ns(machine), machine.rank, begun, end), now)
+        left_ns = max(1, round(seconds * 1e9))
+        channel.add(Copy(left_ns, lambda: self._dry_ns(machine), machine.rank, span, ended), now)
 
     def _dry_ns(self, machine: _Machine) -> int:
         """When a unit will have computed what it has."""
@@ -221,6 +220,7 @@ class _Simulation:
             nbytes = self._problem.out_nbytes * chunk.count
             if chunk.across_count:
                 nbytes *= chunk.across_count / self._problem.across
+            machine.returning += 1
             self._copy(
                 machine, chunk, "out", link.out_s(nbytes), lambda then: self._done(machine, chunk, then), now
             )
@@ -229,6 +229,7 @@ class _Simulation:
     def _done(self, machine: _Machine, chunk: Chunk, now: int) -> None:
         if machine.failed:
             return
+        machine.returning = max(0, machine.returning - 1)
         self._dispatcher.done(machine.unit.id, chunk, now)
         self._end_ns = now
         self._feed_all(now)
