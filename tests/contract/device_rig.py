@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from polymux.core.device_spec import Share
 from polymux.core.dtype import DType
 from polymux.core.errors import DeviceUnavailable
-from polymux.core.implementation import Implementation, OpenCLSource, PythonFunction
+from polymux.core.implementation import CudaFunction, Implementation, OpenCLSource, PythonFunction
 from polymux.core.kernel_spec import BufferParam, KernelSpec, ScalarParam
 from polymux.core.opencl_range import OpenCLRange
 from polymux.core.task_view import Access, BufferView
@@ -75,7 +75,7 @@ def saxpy(api: str) -> Implementation:
             if (i < n) z[i] = a * x[i] + y[i];
         }"""
         return OpenCLSource(source, OpenCLRange("saxpy", ("x.size",), (64,), ("a", "x.size")))
-    return PythonFunction(_saxpy)
+    return CudaFunction(_saxpy) if api == "cuda" else PythonFunction(_saxpy)
 
 
 def noop(api: str) -> Implementation:
@@ -84,7 +84,7 @@ def noop(api: str) -> Implementation:
         return OpenCLSource(
             "__kernel void noop(int n) {}", lambda *_: OpenCLRange("noop", (0,))(NOOP, (), {})
         )
-    return PythonFunction(lambda *_: None)
+    return CudaFunction(lambda *_: None) if api == "cuda" else PythonFunction(lambda *_: None)
 
 
 def failing(api: str) -> Implementation:
@@ -93,7 +93,7 @@ def failing(api: str) -> Implementation:
         return OpenCLSource(
             "__kernel void f(int n) { undeclared(n); }", OpenCLRange("f", (1,), arguments=(1,))
         )
-    return PythonFunction(_fail)
+    return CudaFunction(_fail) if api == "cuda" else PythonFunction(_fail)
 
 
 def _saxpy(x: NDArray[Any], y: NDArray[Any], z: NDArray[Any], a: float) -> None:

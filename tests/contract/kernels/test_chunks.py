@@ -22,7 +22,7 @@ from tests.contract.kernels.test_images import STEPS, convolved, random
 FEW = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LANES = [
     (request, method)
-    for request in REQUESTS
+    for request in (*REQUESTS, "cuda")
     for method in METHODS
     if method.precision == "own" and method.api == request.partition(":")[0] and method.package != "torch"
 ]
