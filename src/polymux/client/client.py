@@ -212,7 +212,7 @@ class Client(CoreClient):
         ----------
         spec : KernelSpec or None
             What it takes; None for an ONNX model, whose own inputs and outputs count.
-        implementation : PythonFunction, NativeFunction, OpenCLSource, OpenCLBinary or OnnxModel
+        implementation : PythonFunction, NativeFunction, OpenCLSource, OpenCLBinary, OnnxModel or another one
         name : str, optional
             The kernel's name; needed when `spec` is None.
         isolate : bool

@@ -23,6 +23,8 @@ OVERHEAD = 0.02
 MOST_PARTS = 64
 _SLACK = 1.05
 """How much longer than it has to be the longest part may become for cheaper cuts."""
+_WORTH = 1.1
+"""Where nothing else is asked for, how much longer the longest part may become when that saves cuts."""
 _SHORTER = 0.95
 """Where nothing else is asked for, cuts have to bring the longest part below this times the whole."""
 
@@ -83,7 +85,7 @@ def choose(times_ns: Sequence[float], points: Sequence[CutPoint], wish: Wish) ->
 
 
 def _as_fine_as_cheap(line: _Line) -> list[CutPoint]:
-    """Find the shortest bound on all parts for which the cuts cost no more than they may."""
+    """Find the shortest bound on all parts for which the cuts cost no more than they may; not for a little of it."""
 
     def affordable(longest_ns: float) -> list[CutPoint] | None:
         cuts = line.cheapest(None, longest_ns)
@@ -92,14 +94,12 @@ def _as_fine_as_cheap(line: _Line) -> list[CutPoint]:
     low, high = line.finest_ns, _SHORTER * line.total_ns
     if low > high:
         return []
-    best = affordable(low)
-    if best is not None:
-        return best
+    if affordable(low) is not None:
+        high = low
     for _ in range(30):
         middle = (low + high) / 2
-        cuts = affordable(middle)
-        low, high, best = (middle, high, best) if cuts is None else (low, middle, cuts)
-    return best if best is not None else affordable(_SHORTER * line.total_ns) or []
+        low, high = (middle, high) if affordable(middle) is None else (low, middle)
+    return affordable(min(_WORTH * high, _SHORTER * line.total_ns)) or []
 
 
 def cost_ns(cuts: Sequence[CutPoint]) -> float:

@@ -77,6 +77,12 @@ def test_a_long_model_is_cut_into_even_parts_by_default() -> None:
     assert max(lengths(times, cuts)) <= 8 * MS
 
 
+def test_a_cut_that_hardly_shortens_the_longest_part_is_not_made_by_default() -> None:
+    times = [0.6 * MS, 9.42 * MS, 9.2 * MS]
+    (cut,) = choose(times, points_of(times, [1000, 1000]), Wish())
+    assert cut.before == 2
+
+
 def test_cuts_go_where_little_is_carried() -> None:
     times = [1 * MS] * 8
     sizes = [8 << 20, 8 << 20, 8 << 20, 8 << 20, 100, 8 << 20, 8 << 20]
