@@ -27,7 +27,7 @@ from polymux.perfmodel.coexec.unit import Load, UnitModel
 from polymux.perfmodel.energy import PowerModel
 from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
 
-TOGETHER_S = 50e-6
+TOGETHER_S = 200e-6
 """What a second unit costs besides: waking it, and noticing that it has ended."""
 LEARNING = 0.01
 """Part of the time that refining models, and planning again after it, may take."""
@@ -129,7 +129,7 @@ class Shelf:
         loads: Mapping[str, Load],
     ) -> Planned:
         """Return a plan; that of an equal call, `key`, under the same loads, if no model was refined since."""
-        full = (key, *loads.items())
+        full = (key, *loads.items()) if loads else key
         planned = self._kept.get(full)
         if planned is None:
             begun_s = monotonic()

@@ -15,7 +15,7 @@ REMEMBERED_S = 1.0
 """How long a slow run counts for the next ones."""
 NOTICED = 1.15
 """A stream that takes so much longer than predicted is disturbed; less is the model's error."""
-STEP = 0.1
+STEP = 0.25
 """Slowdowns are rounded to multiples of it, so that plans are found again."""
 PERSISTENT = 8
 """Disturbed runs in a row after which it is the model that is wrong."""
@@ -108,6 +108,6 @@ class Loads:
             elif now_s - self._sampled_s < REMEMBERED_S:
                 slowdown = max(slowdown, 1 / (1 - min(self._others.get(stream, 0.0), 0.9)))
             slowdown = round(slowdown / STEP) * STEP
-            if slowdown > 1.05:
+            if slowdown > 1.0:
                 found[unit.id] = Load(slowdown)
         return found

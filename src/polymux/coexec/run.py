@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from polymux.core.errors import (
 from polymux.perfmodel.coexec.adapt import Chunk
 from polymux.sched.coexec.dispatcher import Dispatcher
 from polymux.segment import now_ns
+
+_libc = ctypes.CDLL(None)
 
 LEAD_NS = 300_000
 """A unit gets its next piece so long before it is predicted to end the one that it is at: late enough for others to
@@ -145,8 +148,12 @@ class Run:
             )
 
     def _supply(self) -> None:
-        """Give the next piece to every unit that is idle or about to be."""
-        for lane in self._lanes:
+        """Give the next piece to every unit that is idle or about to be.
+
+        The unit whose core this thread is on comes last: when it begins, this thread may have to wait for its core.
+        """
+        here = _libc.sched_getcpu()
+        for lane in sorted(self._lanes, key=lambda lane: here in lane.unit.place.cores):
             while not lane.failed and lane.wants(now := now_ns()):
                 chunk = self._work.take(lane.unit.id, now)
                 if chunk is None:

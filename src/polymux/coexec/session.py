@@ -36,11 +36,11 @@ ObjectiveLike = str | Mapping[str, float] | Objective
 _REMEMBERED = 256
 _SAVE_EVERY_S = 30.0
 HELPED_S = 0.02
-"""Runs from this length on may be helped by units that the plan does not use, in s."""
+"""From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 _RETRY_FAILED_S = 10.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Known:
     """What is known of equal calls: how they can be split, on which units, and how many there were."""
 
@@ -48,6 +48,8 @@ class _Known:
     shelf: Shelf
     units: tuple[Unit, ...]
     runs: int = 0
+    run_s: float = 0.0
+    """Predicted for the last one."""
 
 
 class Session:
@@ -192,8 +194,9 @@ class Session:
         ways, shelf, units = found.ways, found.shelf, found.units
         with self._lock:
             found.runs += 1
-            loads = self._loads.now(units)
-            planned = shelf.plan(key, ways, units, objective, loads)
+            loads = self._loads.now(units) if found.run_s >= HELPED_S else {}
+            planned = shelf.plan(found, ways, units, objective, loads)
+            found.run_s = planned.plan.predicted_s
             taking = _taking_part(planned, objective)
             models = [planned.models[unit.id] for unit in taking]
             work = Dispatcher(planned.plan, models, loads=loads, steal=self.steal)
