@@ -83,7 +83,7 @@ class _Program:
         try:
             from scipy.optimize import Bounds, LinearConstraint, milp
         except ModuleNotFoundError as error:
-            raise InvalidRequest("the solver milp needs SciPy: pip install 'polymux[coexec]'") from error
+            raise InvalidRequest("the solver milp needs SciPy: pip install scipy") from error
         self._write_rows()
         upper = np.concatenate(
             [
