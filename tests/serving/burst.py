@@ -1,8 +1,8 @@
 """Many clients at once, from a process of their own: each connects, sends a request, and waits for the answer.
 
-``python -m tests.serving.burst HOST PORT SOURCE COUNT EACH`` reads the request from its input and writes as JSON
-what came of all: how many answers of each status, and why the others had none. SOURCE is an address of the
-loopback interface, since one address has no more than 28,000 ports.
+``python -m tests.serving.burst HOST PORT SOURCES COUNT EACH`` reads the request from its input and writes as JSON
+what came of all: how many answers of each status, and why the others had none. SOURCES is the beginning of addresses of
+the loopback interface (``127.0.1``), since one address has no more than 28,000 ports, and half of them are found fast.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TIMEOUT_S = 120.0
+_PORTS = 10_000
+"""Connections from one address."""
+_IN_A_TURN = 100
 
 
 @dataclass
@@ -27,6 +30,8 @@ class Outcome:
     statuses: dict[int, int]
     failures: dict[str, int]
     slowest_s: float
+    retry_after: int = 0
+    """Answers that say when to come again."""
 
 
 @dataclass
@@ -36,6 +41,7 @@ class _Client:
     connection: socket.socket
     left: int
     received: bytes = b""
+    retry_after: int = 0
 
     def send(self, request: bytes) -> str | None:
         """Send the next request; why that cannot be."""
@@ -60,46 +66,71 @@ class _Client:
         if not end:
             return None
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        return int(head.split()[1]) if len(body) >= int(fields[b"content-length"]) else None
+        if len(body) < int(fields[b"content-length"]):
+            return None
+        self.retry_after += b"retry-after" in fields
+        return int(head.split()[1])
 
 
-def _all(host: str, port: int, source: str, count: int, each: int, request: bytes) -> Outcome:
-    """Connect all clients and see each to its end, with as little work for each as can be."""
-    poll = select.epoll()
-    clients: dict[int, _Client] = {}
-    found: Counter[int | str] = Counter()
-    started = time.monotonic()
-    for _ in range(count):
+class _Clients:
+    """All clients of this process."""
+
+    def __init__(self, address: tuple[str, int], sources: str, count: int, each: int, request: bytes) -> None:
+        self._address = address
+        self._sources = sources
+        self._count = count
+        self._each = each
+        self._request = request
+        self._poll = select.epoll()
+        self._open: dict[int, _Client] = {}
+        self._found: Counter[int | str] = Counter()
+        self._retry_after = 0
+
+    def run(self) -> Outcome:
+        """Connect all of them and see each to its end, with as little work for each as can be."""
+        started = time.monotonic()
+        for index in range(self._count):
+            self._connect(f"{self._sources}.{1 + index // _PORTS}")
+            if index % _IN_A_TURN == 0:  # who is connected does not wait until all are
+                self._look(0.0)
+        while self._open and time.monotonic() - started < TIMEOUT_S:
+            self._look(1.0)
+        self._found["no answer in time"] += len(self._open)
+        statuses = {status: n for status, n in self._found.items() if isinstance(status, int)}
+        failures = {text: n for text, n in self._found.items() if isinstance(text, str) and n}
+        return Outcome(statuses, failures, time.monotonic() - started, self._retry_after)
+
+    def _connect(self, source: str) -> None:
         connection = socket.socket()
         connection.setblocking(False)
         connection.bind((source, 0))
-        connection.connect_ex((host, port))
-        clients[connection.fileno()] = _Client(connection, each)
-        poll.register(connection.fileno(), select.EPOLLOUT)
-    while clients and time.monotonic() - started < TIMEOUT_S:
-        for number, events in poll.poll(1.0):
-            client = clients[number]
+        connection.connect_ex(self._address)
+        self._open[connection.fileno()] = _Client(connection, self._each)
+        self._poll.register(connection.fileno(), select.EPOLLOUT)
+
+    def _look(self, timeout_s: float) -> None:
+        for number, events in self._poll.poll(timeout_s):
+            client = self._open[number]
             outcome: int | str | None = None
             if events & select.EPOLLOUT and not events & (select.EPOLLERR | select.EPOLLHUP):
-                outcome = client.send(request)
-                poll.modify(number, select.EPOLLIN)
+                outcome = client.send(self._request)
+                self._poll.modify(number, select.EPOLLIN)
             else:
                 outcome = client.take()
-            if outcome is None:
-                continue
-            found[outcome] += 1
-            client.left -= 1
-            if client.left and isinstance(outcome, int):
-                client.received = b""
-                client.send(request)  # should the connection have ended, that is what is read next
-            else:
-                poll.unregister(number)
-                client.connection.close()
-                del clients[number]
-    found["no answer in time"] += len(clients)
-    statuses = {status: n for status, n in found.items() if isinstance(status, int)}
-    failures = {text: n for text, n in found.items() if isinstance(text, str) and n}
-    return Outcome(statuses, failures, time.monotonic() - started)
+            if outcome is not None:
+                self._ended(number, client, outcome)
+
+    def _ended(self, number: int, client: _Client, outcome: int | str) -> None:
+        self._found[outcome] += 1
+        client.left -= 1
+        if client.left and isinstance(outcome, int):
+            client.received = b""
+            client.send(self._request)  # should the connection have ended, that is what is read next
+            return
+        self._retry_after += client.retry_after
+        self._poll.unregister(number)
+        client.connection.close()
+        del self._open[number]
 
 
 def burst(url: str, request: bytes, counts: Sequence[int], each: int = 1) -> Outcome:
@@ -113,7 +144,7 @@ def burst(url: str, request: bytes, counts: Sequence[int], each: int = 1) -> Out
             "tests.serving.burst",
             host,
             port,
-            f"127.0.0.{index + 2}",
+            f"127.0.{index + 1}",
             str(count),
             str(each),
         ]
@@ -125,6 +156,7 @@ def burst(url: str, request: bytes, counts: Sequence[int], each: int = 1) -> Out
     statuses: Counter[int] = Counter()
     failures: Counter[str] = Counter()
     slowest_s = 0.0
+    retry_after = 0
     for process in started:
         assert process.stdout is not None
         found = json.loads(process.stdout.read())
@@ -133,14 +165,15 @@ def burst(url: str, request: bytes, counts: Sequence[int], each: int = 1) -> Out
         statuses.update({int(status): count for status, count in found["statuses"].items()})
         failures.update(found["failures"])
         slowest_s = max(slowest_s, found["slowest_s"])
-    return Outcome(dict(statuses), dict(failures), slowest_s)
+        retry_after += found["retry_after"]
+    return Outcome(dict(statuses), dict(failures), slowest_s, retry_after)
 
 
 def main() -> None:
     """Send them."""
-    host, port, source, count, each = sys.argv[1:]
+    host, port, sources, count, each = sys.argv[1:]
     request = sys.stdin.buffer.read()
-    outcome = _all(host, int(port), source, int(count), int(each), request)
+    outcome = _Clients((host, int(port)), sources, int(count), int(each), request).run()
     print(json.dumps(outcome.__dict__))
 
 

@@ -56,16 +56,25 @@ class FrontEnd:
 
 
 @contextmanager
-def serving(repository: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[FrontEnd]:
-    """Run a front end on a free port; without a server to join it brings its own runtime."""
+def serving(
+    repository: Path,
+    *options: str,
+    environment: dict[str, str] | None = None,
+    descriptors: int | None = None,
+) -> Iterator[FrontEnd]:
+    """Run a front end on a free port; without a server to join it brings its own runtime.
+
+    With `descriptors` it may have no more of them.
+    """
     with tempfile.TemporaryDirectory(prefix="polymux-test-") as folder:
         log = Path(folder) / "log"
         # A runtime directory of its own keeps it from joining the server of whoever runs the tests.
         variables = {key: value for key, value in os.environ.items() if key != "POLYMUX_SOCKET"}
         variables |= {"XDG_RUNTIME_DIR": folder, **(environment or {})}
+        limited = () if descriptors is None else ("prlimit", f"--nofile={descriptors}")
         with log.open("w") as stderr:
             process = subprocess.Popen(
-                [POLYMUX, "serve", str(repository), "--port", "0", *options],
+                [*limited, POLYMUX, "serve", str(repository), "--port", "0", *options],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

@@ -139,6 +139,57 @@ def test_a_connection_too_many_is_told_so_and_ends() -> None:
     assert statuses == [200] * 3
 
 
+NO_ROOM = Limits(body_nbytes=1 << 20, header_nbytes=8192, connections=0, surplus_connections=2)
+
+
+def test_a_surplus_request_is_answered_however_it_is_cut_and_read_to_its_end() -> None:
+    body = b"x" * 300_000
+    data = post(body, f"content-length: {len(body)}")
+
+    async def scenario(wire: Wire) -> list[int]:
+        statuses = []
+        for cut in (10, 100, 200_000, len(data)):
+            reader, writer = await wire.open()
+            writer.write(data[:cut])
+            await writer.drain()
+            status, _, _ = await read_answer(reader)
+            writer.write(data[cut:])  # the connection takes it, so that nobody loses the answer by a reset
+            await writer.drain()
+            assert await read_all(reader) == b""
+            writer.close()
+            statuses.append(status)
+        return statuses
+
+    assert on_wire(scenario, NO_ROOM) == [503] * 4
+
+
+def test_a_surplus_request_for_a_header_gets_no_body() -> None:
+    head = b"HEAD /v2/health/live HTTP/1.1\r\nhost: a\r\n\r\n"
+    received = on_wire(lambda wire: _exchange(wire, head), NO_ROOM)
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert received.endswith(b"\r\n\r\n")
+
+
+def test_surplus_clients_that_say_nothing_are_told_in_the_end_and_others_wait_for_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("polymux.serving.http_surplus._PATIENCE_S", 0.2)
+
+    async def scenario(wire: Wire) -> list[bytes]:
+        return await asyncio.gather(*[_exchange(wire, b"") for _ in range(5)])
+
+    received = on_wire(scenario, NO_ROOM)
+    assert [data[:12] for data in received] == [b"HTTP/1.1 503"] * 5
+
+
+async def _exchange(wire: Wire, data: bytes) -> bytes:
+    reader, writer = await wire.open()
+    writer.write(data)
+    received = await read_all(reader)
+    writer.close()
+    return received
+
+
 def test_a_client_that_says_nothing_does_not_keep_its_connection() -> None:
     limits = Limits(body_nbytes=1 << 20, header_nbytes=8192, body_idle_s=0.1)
 

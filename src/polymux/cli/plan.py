@@ -22,7 +22,7 @@ from polymux.planning.plan_search import PlanOptions
 from polymux.planning.workload import Workload, read_workload
 
 _EXAMPLE = """\
-  polymux plan examples/workloads/two-kinds.toml
+  polymux plan examples/workloads/fleet.toml
   polymux plan WORKLOAD.toml --attainment 0.999 --load 1.5
   polymux plan WORKLOAD.toml --limit v100=8 --picture placement.png
 

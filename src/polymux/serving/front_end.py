@@ -38,7 +38,7 @@ __all__ = ["ServeOptions", "serve"]
 _log = logging.getLogger(__name__)
 
 _OTHER_DESCRIPTORS = 2048
-"""Kept for what is no connection, and for connections that are only told that there are too many."""
+"""Kept for what is no connection, and for surplus connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,14 @@ def serve(
         if options.scheduling is not None:
             options.scheduling.check_models(lifecycle.names())
             claim(client, options.device)
-        door = Door(_possible(options.limits))
+        limits = _possible(options.limits)
+        door = Door(limits)
         counted = (door, StageMetrics(pool))
         collectors = counted if options.scheduling is None else (*counted, statistics)
         listener = bind(options.host, options.port)
-        app = HttpApp(models, options.limits, Metrics(lifecycle.status, collectors=collectors))
+        app = HttpApp(models, limits, Metrics(lifecycle.status, collectors=collectors))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(app, options.limits, listener, door, lifecycle, listening))
+            runner.run(_run(app, limits, listener, door, lifecycle, listening))
     finally:
         pool.close()
         lifecycle.close()
@@ -168,9 +169,10 @@ def _possible(limits: Limits) -> Limits:
     if soft == resource.RLIM_INFINITY:
         return limits
     connections = min(limits.connections, max(soft // 2, soft - _OTHER_DESCRIPTORS))
+    surplus = min(limits.surplus_connections, max(1, (soft - connections) // 4))
     if connections < limits.connections:
         _log.warning(
             "%d connections at most, not %d: the process may have %d descriptors (ulimit -n)",
             connections, limits.connections, soft,
         )  # fmt: skip
-    return replace(limits, connections=connections)
+    return replace(limits, connections=connections, surplus_connections=surplus)

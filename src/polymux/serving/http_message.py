@@ -5,13 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from polymux.serving.errors import RequestError
 from polymux.serving.json_text import dump
 from polymux.serving.limits import Limits
 
-__all__ = ["Disconnected", "HttpRequest", "Receive", "Reply", "Scope", "Send", "error_reply", "json_reply"]
+__all__ = [
+    "Disconnected",
+    "HttpRequest",
+    "Receive",
+    "Reply",
+    "Scope",
+    "Send",
+    "error_bytes",
+    "error_reply",
+    "json_reply",
+]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -54,6 +65,29 @@ def json_reply(value: Any, status: int = 200, headers: tuple[tuple[bytes, bytes]
 def error_reply(error: RequestError) -> Reply:
     """Return the protocol's error object with the error's status."""
     return json_reply({"error": error.message}, error.status, error.headers)
+
+
+def error_bytes(status: int, message: str, fields: bytes = b"", *, closes: bool) -> bytes:
+    """Return the error object as a whole HTTP/1.1 answer, for what never becomes a request of the application.
+
+    Parameters
+    ----------
+    status : int
+        The status.
+    message : str
+        What was wrong.
+    fields : bytes
+        Further header fields, each with its end of line.
+    closes : bool
+        Whether the connection ends with it.
+    """
+    body = dump({"error": message})
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n"
+    ).encode()
+    end = b"connection: close\r\n\r\n" if closes else b"\r\n"
+    return b"".join((head, fields, end, body))
 
 
 class HttpRequest:

@@ -7,14 +7,13 @@ parser itself refuses what can smuggle a request: two lengths, or a length toget
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 from typing import Any, ClassVar
 
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from polymux.serving.http_door import Door
-from polymux.serving.json_text import dump
+from polymux.serving.http_message import error_bytes
 from polymux.serving.limits import Limits
 
 __all__ = ["limited_protocol"]
@@ -44,12 +43,10 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._header_nbytes = 0
         self._running: RequestResponseCycle | None = None
         self._skipping = False  # a request that has been refused; its body is of no interest
-        self._surplus = False  # whether it is one connection too many
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection; called by the event loop."""
         super().connection_made(transport)
-        self._surplus = self.door.has_too_many(len(self.connections))
         self._end_after(self.limits.body_idle_s)
 
     def data_received(self, data: bytes) -> None:
@@ -98,7 +95,7 @@ class _LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the handler, or refuse the request; called by the parser."""
         self._header = None
-        if (self._surplus or self.door.is_full(self.url.partition(b"?")[0])) and self._may_refuse():
+        if self.door.is_full(self.url.partition(b"?")[0]) and self._may_refuse():
             self._refuse_at_the_door()
         else:
             super().on_headers_complete()
@@ -127,9 +124,9 @@ class _LimitedProtocol(HttpToolsProtocol):
     def _refuse_at_the_door(self) -> None:
         """Answer 503 without a handler, and skip the body."""
         self._skipping = True
-        text = self.door.refuse(connections=self._surplus)
+        text = self.door.refuse("busy")
         alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        closes = self._surplus or self.expect_100_continue or not alive
+        closes = self.expect_100_continue or not alive
         self._answer(503, text, b"retry-after: 1\r\n", closes=closes)
 
     def timeout_keep_alive_handler(self) -> None:
@@ -158,13 +155,6 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._answer(431, f"the header has more than {self.limits.header_nbytes} bytes")
 
     def _answer(self, status: int, message: str, fields: bytes = b"", *, closes: bool = True) -> None:
-        body = dump({"error": message})
-        head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n"
-        ).encode()
-        if closes:
-            fields += b"connection: close\r\n"
-        self.transport.write(b"".join((head, fields, b"\r\n", body)))
+        self.transport.write(error_bytes(status, message, fields, closes=closes))
         if closes:
             self.transport.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
+from polymux.serving.http_accept import Acceptor
 from polymux.serving.http_app import HttpApp
 from polymux.serving.http_door import Door
 from polymux.serving.http_protocol import limited_protocol
@@ -55,7 +58,31 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, which would end the process before its owner has cleaned up."""
+    """uvicorn without its own signal handling, which would end the process before its owner has cleaned up.
+
+    It also takes connections by an `Acceptor`, which knows how many there may be.
+    """
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, limits: Limits, door: Door) -> None:
+        super().__init__(config)
+        self.servers = []
+        self._listener = listener
+        self._limits = limits
+        self._door = door
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        """Take connections from now on."""
+        made: Any = self.config.http_protocol_class
+        protocol = functools.partial(made, config=self.config, server_state=self.server_state, app_state={})
+        connections: set[Any] = self.server_state.connections
+        surplus = self._limits.surplus_connections
+        self._acceptor = Acceptor(self._listener, protocol, connections, self._door, surplus)
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and answer the requests that run."""
+        await self._acceptor.close()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -92,10 +119,9 @@ async def serve_http(app: HttpApp, limits: Limits, listener: socket.socket, door
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
         timeout_graceful_shutdown=_DRAIN_S,
     )
-    server = _Server(config)
+    server = _Server(config, listener, limits, door)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, server.stop)

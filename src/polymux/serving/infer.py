@@ -137,7 +137,7 @@ async def _within(task: asyncio.Task[Reply], request: InferRequest, arrival_ns: 
     done, _ = await asyncio.wait({task}, timeout=remaining_s)
     if not done:
         task.add_done_callback(_report_late)
-        raise RequestError(503, f"the request's timeout of {request.timeout_us} us expired")
+        raise RequestError(503, f"the request's timeout of {request.timeout_us} us expired", _RETRY)
     return task.result()
 
 

@@ -23,6 +23,8 @@ class Limits:
         Longest pause, in seconds, between two pieces of a body; beyond it the answer is 408.
     connections : int
         Connections at a time; requests on further ones are answered 503 and the connection ends.
+    surplus_connections : int
+        Further ones that are held until they have that answer; yet others wait in the operating system.
     unseen_requests : int
         Requests at a time that have come and that nobody has looked at; further ones are answered 503.
     """
@@ -32,4 +34,5 @@ class Limits:
     json_depth: int = 100
     body_idle_s: float = 30.0
     connections: int = 16_384
+    surplus_connections: int = 1024
     unseen_requests: int = 2048
