@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 
 from polymux.serving.http_door import Door
@@ -57,9 +58,10 @@ class Acceptor:
         self._protocol = protocol
         self._connections = connections
         self._door = door
-        self._surplus = Surplus(door, most_surplus, self._go_on)
+        self._surplus = Surplus(door, most_surplus, self._go_on, self._let_in)
         self._opening: set[asyncio.Task[None]] = set()
         self._begun = self._begun_before = 0  # in this turn of the event loop, and in the one before
+        self._few: Counter[bytes] = Counter()  # let in for their paths in this turn
         self._waiting: asyncio.TimerHandle | None = None
         self._open = True
         listener.setblocking(False)
@@ -82,6 +84,7 @@ class Acceptor:
 
     def _accept(self) -> None:
         self._begun_before, self._begun = self._begun, 0
+        self._few.clear()
         for _ in range(_IN_A_TURN):
             if self._surplus.is_full():
                 self._loop.remove_reader(self._listener.fileno())  # goes on as soon as one of them has ended
@@ -104,6 +107,13 @@ class Acceptor:
             else:
                 self._begun += 1
                 self._begin(connection)
+
+    def _let_in(self, connection: socket.socket, path: bytes) -> bool:
+        if not (self._open and self._door.has_few(path, self._few[path] + 1)):
+            return False
+        self._few[path] += 1
+        self._begin(connection)
+        return True
 
     def _pause(self, error: OSError) -> None:
         _log.warning("connections have to wait: %s", error.strerror)

@@ -90,6 +90,10 @@ class Door(Collector):
         """Whether the requests of so many further connections, which are yet to come, could be looked at soon."""
         return self._waiting + connections < self._limits.unseen_requests
 
+    def has_few(self, path: bytes, more: int) -> bool:
+        """Whether a path has so few requests, with those yet to come, that they are let in whatever there is."""
+        return self._by_path.get(path, 0) + more <= _FEW
+
     def came(self, path: bytes) -> None:
         """Note that a request waits to be looked at."""
         self._waiting += 1

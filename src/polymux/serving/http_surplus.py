@@ -23,11 +23,15 @@ __all__ = ["Surplus"]
 
 _PATIENCE_S = 5.0
 """For the beginning of a request, and then for the end of it."""
+_LINE_NBYTES = 512
+"""In which the path of a request has to be, to be seen here."""
 _PIECE_NBYTES = 64 * 1024
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _PIECES = 4
 """Of one connection, before others are looked at."""
+
+LetIn = Callable[[socket.socket, bytes], bool]
 
 
 @dataclass(slots=True)
@@ -49,13 +53,17 @@ class Surplus:
         Connections that are held at a time.
     room : callable
         Called when there is room for one again, after `is_full` said that there was none.
+    let_in : callable
+        Asked with a connection that would be refused because there are many requests, and with the path of its own;
+        True: it was let in after all.
     """
 
-    def __init__(self, door: Door, most: int, room: Callable[[], None]) -> None:
+    def __init__(self, door: Door, most: int, room: Callable[[], None], let_in: LetIn) -> None:
         self._loop = asyncio.get_running_loop()
         self._door = door
         self._most = most
         self._room = room
+        self._let_in = let_in
         self._clients: OrderedDict[int, _Client] = OrderedDict()  # who is waited for longest comes first
         self._poll = select.epoll()
         self._loop.add_reader(self._poll.fileno(), self._look)
@@ -71,6 +79,8 @@ class Surplus:
     def take(self, connection: socket.socket, reason: Reason) -> None:
         """Answer a connection and end it, as soon as its request is there."""
         connection.setblocking(False)
+        if self._is_let_in(connection, reason):
+            return
         try:
             request = connection.recv(_PIECE_NBYTES)
         except BlockingIOError:
@@ -112,6 +122,9 @@ class Surplus:
 
     def _read(self, number: int) -> None:
         client = self._clients[number]
+        if not client.told and self._is_let_in(client.connection, client.reason):
+            self._forget(number)
+            return
         for _ in range(_PIECES):
             try:
                 piece = client.connection.recv(_PIECE_NBYTES)
@@ -143,10 +156,22 @@ class Surplus:
             connection.send(answer)  # less than any socket's buffer
             connection.shutdown(socket.SHUT_WR)
 
+    def _is_let_in(self, connection: socket.socket, reason: Reason) -> bool:
+        """Whether its request is one of few for its path, and was let in."""
+        if reason != "busy":
+            return False
+        try:
+            words = connection.recv(_LINE_NBYTES, socket.MSG_PEEK).split(b" ", 2)
+        except OSError:  # nothing is there yet, or it is gone
+            return False
+        return len(words) == 3 and self._let_in(connection, words[1].partition(b"?")[0])
+
     def _end(self, number: int) -> None:
-        client = self._clients.pop(number)
+        self._forget(number).connection.close()
+
+    def _forget(self, number: int) -> _Client:
         self._poll.unregister(number)
-        client.connection.close()
+        return self._clients.pop(number)
 
     def _end_late(self) -> None:
         now = self._loop.time()

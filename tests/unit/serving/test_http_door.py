@@ -74,6 +74,14 @@ def test_connections_have_room_as_long_as_their_requests_could_be_looked_at_soon
     assert not door.has_room(40)
 
 
+def test_a_path_with_few_requests_is_let_in_whatever_there_is() -> None:
+    door = Door(Limits(unseen_requests=100))
+    let_in(door, A, 1000)
+    assert not door.has_few(A, 1)
+    assert door.has_few(B, 16)
+    assert not door.has_few(B, 17)
+
+
 def test_requests_are_looked_at_in_their_order_some_in_each_turn_of_the_loop() -> None:
     door = Door(Limits())
     seen: list[tuple[int, int]] = []
