@@ -70,6 +70,9 @@ def _counts(table: TomlTable, path: Path, values: NDArray[np.float64]) -> Arriva
         raise table.error(
             "counts", table.text("counts"), f"{path}: {wrong[0]:g} is not a whole number of 0 or more"
         )
+    if not values.any():
+        remedy = "the trace is empty: it has no request in any of its bins; give at least one"
+        raise table.error("file", str(path), remedy)
     if values.sum() > _MOST:
         raise table.error("file", str(path), f"it has {values.sum():g} requests; give at most {_MOST:,}")
     bin_ns = round(table.amount("bin_s", 1.0, low=1e-3, high=86_400.0) * SECOND_NS)
@@ -101,6 +104,8 @@ def _read_csv(path: Path) -> dict[str, Any]:
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file, skipinitialspace=True)
         names = [name for name in reader.fieldnames or [] if name]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"several columns are named {twice[0]!r}")
         columns: dict[str, list[Any]] = {name: [] for name in names}
         for row in reader:
             for name in names:
@@ -118,6 +123,8 @@ def _read_parquet(path: Path, name: str) -> dict[str, Any]:
             column = found.read(columns=[name]).column(0)
             values = column.to_numpy()
             if np.issubdtype(values.dtype, np.datetime64):
+                is_missing = np.isnat(values)
                 values = values.astype("datetime64[ns]").astype(np.int64) / SECOND_NS
+                values[is_missing] = np.nan
             columns[name] = values
     return columns

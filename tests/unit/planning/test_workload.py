@@ -176,6 +176,15 @@ def test_traces_in_parquet_are_read_with_numbers_and_with_dates(tmp_path: Path) 
         assert list(arrivals(trace, tmp_path).times) == [0, expected]
 
 
+def test_a_missing_date_in_parquet_is_told(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    when = np.array(["2024-01-01T00:00:01", "NaT"], "datetime64[ms]")
+    parquet.write_table(pyarrow.table({"when": when}), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=r"holds nan; give numbers only"):
+        arrivals('{ process = "trace", file = "t.parquet", timestamps = "when" }', tmp_path)
+
+
 def test_a_scaled_workload_has_so_many_times_the_requests() -> None:
     twice = parse(DEVICE + MODEL).scaled(2)
     assert twice.loads[0].arrivals == Poisson(20)
@@ -285,6 +294,8 @@ def test_what_is_wrong_is_told_with_file_key_and_remedy(what: str) -> None:
         ("n\nnan\n", "timestamps = 'n'", "nan"),
         ("k,n\n1,2\n3\n", "counts = 'n'", "nan"),
         ("n\n1e12\n", "counts = 'n'", "at most"),
+        ("n\n0\n0\n", "counts = 'n'", "the trace is empty"),
+        ("n,n\n1,2\n", "counts = 'n'", "several columns are named 'n'"),
         ("n\n0\n1e30\n", "timestamps = 'n'", "1e+30 s after the first"),
         ("n\n1\n", "counts = 'n', bin_s = 0", "from 0.001"),
         ("n\n1\n", "counts = 'n', timestamps = 'n'", "name its column"),
