@@ -22,6 +22,7 @@ GROUPS = (
     "policy/serving/*.py",
     "sched/serving/*.py",
     "sim/serving/simulation.py",
+    "sim/serving/*_driver.py",
     "sim/serving/tally.py",
     "sim/serving/requests.py",
     "sim/serving/batch_time.py",

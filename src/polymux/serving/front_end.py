@@ -29,6 +29,7 @@ from polymux.serving.scheduling.loading import ScheduledLoader
 from polymux.serving.scheduling.machine import claim, claiming
 from polymux.serving.scheduling.settings import SchedulingOptions
 from polymux.serving.scheduling.statistics import Statistics
+from polymux.serving.short_waits import prefer_short_waits
 from polymux.serving.stages.loader import StagedLoader
 from polymux.serving.stages.metrics import StageMetrics
 from polymux.serving.stages.settings import StageOptions
@@ -143,6 +144,7 @@ async def _run(
 ) -> None:
     loading = asyncio.create_task(lifecycle.run())
     loading.add_done_callback(_report)
+    prefer_short_waits()
     host, port = listener.getsockname()[:2]
     gc.collect()
     gc.freeze()  # what is there now stays: no request waits while the collector looks at all of it

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import gc
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -18,6 +19,11 @@ from typing import Any
 
 import uvloop
 
+from polymux.bench.policies.processor_time import ProcessorTime
+from polymux.serving.short_waits import prefer_short_waits
+
+_CONNECTIONS = 16
+"""That an open loop has from the beginning; it makes more when all of them wait for answers."""
 LEAD_S = 0.2
 """From the start of the process's work to the beginning of an open loop."""
 UNANSWERED = 0
@@ -42,6 +48,10 @@ class Plan:
         Of a closed loop.
     drain_s : float
         How long to wait for answers after the last request.
+    unmeasured : int
+        First requests of a closed loop, before processor times are counted.
+    pid : int
+        Of the front end's process, whose processor time is counted; 0: none is.
     """
 
     host: str
@@ -51,6 +61,8 @@ class Plan:
     times_ns: tuple[int, ...] = ()
     clients: int = 0
     drain_s: float = 2.0
+    unmeasured: int = 0
+    pid: int = 0
 
     def to_json(self) -> str:
         """Write it down for the process."""
@@ -67,8 +79,11 @@ class Sent:
         Of HTTP; 0: no answer within the time.
     sent_ns, done_ns : list of int
         From the beginning; the time a request was due (open loop) or sent, and that of its whole answer.
-    cpu_s : float
-        Processor time of the generator.
+    client_ns, front_ns : tuple of (int, int)
+        Processor time of the generator and of the front end, and how long they waited for a core, from when they are
+        counted to the last answer.
+    counted_ns : tuple of (int, int)
+        When that was, on the monotonic clock.
     lag_ns : int
         Longest time that a request was sent after it was due.
     """
@@ -76,7 +91,9 @@ class Sent:
     status: list[int]
     sent_ns: list[int]
     done_ns: list[int]
-    cpu_s: float = 0.0
+    client_ns: tuple[int, int] = (0, 0)
+    front_ns: tuple[int, int] = (0, 0)
+    counted_ns: tuple[int, int] = (0, 0)
     lag_ns: int = 0
 
 
@@ -128,17 +145,21 @@ class _Generator:
         count = len(plan.models)
         self.sent = Sent([UNANSWERED] * count, [0] * count, [0] * count)
         self._start_ns = 0
+        self._counted_from: tuple[int, ProcessorTime, ProcessorTime] | None = None
 
     async def run(self) -> None:
-        for connection in [await self._connect() for _ in range(max(16, self._plan.clients))]:
+        for connection in [await self._connect() for _ in range(self._plan.clients or _CONNECTIONS)]:
             self._idle.append(connection)
         gc.freeze()
+        if not self._plan.unmeasured:
+            self._count()
         if self._plan.times_ns:
             self._start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
             await self._open_loop()
         else:
             self._start_ns = time.monotonic_ns()
             await self._closed_loop()
+        self._stop_counting()
 
     async def _open_loop(self) -> None:
         tasks = []
@@ -159,6 +180,8 @@ class _Generator:
 
         async def client() -> None:
             for index in indices:
+                if index == self._plan.unmeasured > 0:
+                    self._count()
                 self.sent.sent_ns[index] = time.monotonic_ns() - self._start_ns
                 await self._send(index)
 
@@ -171,6 +194,23 @@ class _Generator:
         self.sent.done_ns[index] = time.monotonic_ns() - self._start_ns
         if connection.transport is not None:
             self._idle.append(connection)
+
+    def _times(self) -> tuple[int, ProcessorTime, ProcessorTime]:
+        pid = self._plan.pid
+        front = ProcessorTime.of(pid) if pid else ProcessorTime()
+        return time.monotonic_ns(), ProcessorTime.of(os.getpid()), front
+
+    def _count(self) -> None:
+        self._counted_from = self._times()
+
+    def _stop_counting(self) -> None:
+        if self._counted_from is None:
+            return
+        (start_ns, *before), (end_ns, *after) = self._counted_from, self._times()
+        client, front = (late - early for late, early in zip(after, before, strict=True))
+        self.sent.client_ns = (client.ran_ns, client.waited_ns)
+        self.sent.front_ns = (front.ran_ns, front.waited_ns)
+        self.sent.counted_ns = (start_ns, end_ns)
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -188,9 +228,9 @@ def read_plan(text: str) -> Plan:
 def main() -> None:
     """Carry out the plan on the standard input."""
     generator = _Generator(read_plan(sys.stdin.read()))
+    prefer_short_waits()  # as if it were on a machine of its own
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(generator.run())
-    generator.sent.cpu_s = time.process_time()
     print(json.dumps(asdict(generator.sent)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polymux.bench.policies.generator import UNANSWERED, Plan, Sent
+from polymux.bench.policies.processor_time import ProcessorTime
 from polymux.bench.policies.workload import Workload
 from polymux.core.errors import PolymuxError
 
 START_TIMEOUT_S = 120.0
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class HttpFrontEnd:
@@ -70,10 +69,9 @@ class HttpFrontEnd:
         self._stop()
 
     @property
-    def cpu_s(self) -> float:
-        """Processor time that it has used."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -125,11 +123,23 @@ class FrontEnd(HttpFrontEnd):
     policy : str
     profiled : bool
         Whether it knows the workload's profiles.
+    slo_ms : float, optional
+        Deadline of all models, in place of the workload's.
     """
 
-    def __init__(self, workload: Workload, socket: str, policy: str, *, profiled: bool = True) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        socket: str,
+        policy: str,
+        *,
+        profiled: bool = True,
+        slo_ms: float | None = None,
+    ) -> None:
         store = workload.store if profiled else workload.store.with_name("none.db")
         words = [str(workload.repository), "--socket", socket, "--store", str(store), "--policy", policy]
+        for model in workload.models if slo_ms is not None else ():
+            words += ["--slo-ms", f"{model.name}={slo_ms:g}"]
         super().__init__(words)
 
 
@@ -146,8 +156,10 @@ class Outcome:
     refused : array of bool
     seconds : float
         Length of the load.
-    cpu_s : float
-        Processor time of front end and generator.
+    client, front : ProcessorTime
+        Of the generator and of the front end, while they were counted.
+    counted_ns : tuple of (int, int)
+        From when to when that was, on the monotonic clock.
     lag_ns : int
         Longest time that a request was sent late.
     failed : int
@@ -160,7 +172,9 @@ class Outcome:
     latencies_ns: NDArray[np.int64]
     refused: NDArray[np.bool_]
     seconds: float
-    cpu_s: float
+    client: ProcessorTime
+    front: ProcessorTime
+    counted_ns: tuple[int, int]
     lag_ns: int
     failed: int
     steady_per_s: float
@@ -168,10 +182,9 @@ class Outcome:
 
 def send(front: HttpFrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
     """Carry out a plan; `seconds` is its length, by default that until the last answer."""
-    before_s = front.cpu_s
     done = subprocess.run(
         [sys.executable, "-m", "polymux.bench.policies.generator"],
-        input=plan.to_json(),
+        input=replace(plan, pid=front.pid).to_json(),
         capture_output=True,
         text=True,
         check=False,
@@ -186,7 +199,9 @@ def send(front: HttpFrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
         np.where(answered, end - due, -1),
         status == 503,
         seconds or float(end[answered].max(initial=1)) / 1e9,
-        front.cpu_s - before_s + sent.cpu_s,
+        ProcessorTime(*sent.client_ns),
+        ProcessorTime(*sent.front_ns),
+        (sent.counted_ns[0], sent.counted_ns[1]),
         sent.lag_ns,
         int(np.count_nonzero(~answered & (status != 503) & (status != UNANSWERED))),
         _steady_per_s(np.sort(end[answered]), plan.clients),
@@ -214,8 +229,10 @@ def open_loop(front: FrontEnd, workload: Workload, rate_per_s: float, seconds: f
     return send(front, plan, seconds)
 
 
-def closed_loop(front: FrontEnd, workload: Workload, count: int, clients: int, seed: int) -> Outcome:
-    """Send so many requests, always as many at a time as there are clients."""
+def closed_loop(
+    front: FrontEnd, workload: Workload, count: int, clients: int, seed: int = 0, only: int | None = None
+) -> Outcome:
+    """Send so many requests, always as many at a time as there are clients; of the mix, or for one model."""
     requests = tuple(model.request for model in workload.models)
-    models = tuple(workload.mix(count, seed).tolist())
+    models = (only,) * count if only is not None else tuple(workload.mix(count, seed).tolist())
     return send(front, Plan("127.0.0.1", front.port, requests, models, clients=clients))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +69,8 @@ class Workload:
     interference : Interference
         What the models do to each other, side by side.
     repository, store : pathlib.Path
+    prepared : mapping of str to PreparedModel
+        The models, ready to be run without a front end.
     """
 
     models: tuple[Served, ...]
@@ -76,6 +78,7 @@ class Workload:
     interference: Interference
     repository: Path
     store: Path
+    prepared: Mapping[str, PreparedModel] = field(default_factory=dict)
 
     def mix(self, count: int, seed: int) -> NDArray[np.int64]:
         """Draw whose requests come, in their order; each model has its part of them, to the nearest request."""
@@ -139,7 +142,7 @@ def make_workload(
         )
         _configure(repository / name / "config.pbtxt", slo_ms, options.batches[-1])
     device = read_machine(clients[0].status(), target.device).devices[0]
-    return Workload(tuple(models), device, interference, repository, store)
+    return Workload(tuple(models), device, interference, repository, store, prepared)
 
 
 def _interference(

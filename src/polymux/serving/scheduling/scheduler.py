@@ -36,12 +36,12 @@ from polymux.core.serving.view import ServingView
 from polymux.core.status import TaskStatus
 from polymux.policy.serving import registry
 from polymux.sched.serving.engine import ServingEngine
+from polymux.sched.serving.reply_time import ReplyTime
 from polymux.serving.errors import RequestError
 from polymux.serving.scheduling.lanes import Instances
 from polymux.serving.scheduling.machine import Machine
 from polymux.serving.scheduling.merging import Tensors
 from polymux.serving.scheduling.pending import Batch, Pending, close_all, refusal, retry_after
-from polymux.serving.scheduling.reply_time import ReplyTime
 from polymux.serving.scheduling.statistics import Statistics
 from polymux.serving.scheduling.wake import WakeUps
 

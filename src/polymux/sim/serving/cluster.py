@@ -190,6 +190,10 @@ def _sum(name: ModelName, slo_ns: int, seconds: float, parts: list[ModelOutcome]
 
 
 def _check(scenario: Scenario, pools: Sequence[Pool]) -> None:
+    if scenario.host is not None:
+        raise InvalidRequest(
+            "cluster: a front end on the cores of a device cannot be split; leave out the host"
+        )
     devices = {device.id for device in scenario.devices}
     models = {load.model.name for load in scenario.loads}
     seen: set[DeviceId] = set()

@@ -12,6 +12,7 @@ from polymux.core.serving.model import LatencySurface, ModelName, ServedModel, S
 from polymux.perfmodel.energy import PowerModel
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.sim.serving.arrivals import SECOND_NS, Arrivals, Timestamps
+from polymux.sim.serving.host import Host
 
 _MOST_REQUESTS = 200_000_000
 """Beyond this the times of the arrivals alone would take gigabytes."""
@@ -99,6 +100,8 @@ class Scenario:
         How much models on one device slow each other down; policies do not know of it.
     keep_spans : bool
         Whether the outcome lists every batch.
+    host : Host, optional
+        The front end and its clients, where they compute on the cores of a device; None: they take no time.
     """
 
     devices: tuple[ServingDevice, ...]
@@ -114,6 +117,7 @@ class Scenario:
     power: Mapping[str, PowerModel] = field(default_factory=dict)
     interference: Interference = NO_INTERFERENCE
     keep_spans: bool = True
+    host: Host | None = None
 
     def __post_init__(self) -> None:
         if not self.devices or not self.loads:
@@ -139,9 +143,21 @@ class Scenario:
                 raise InvalidRequest(
                     f"scenario: at {at} ns device {event.device.id} is added; only those of the scenario can come back"
                 )
+        self._check_host()
         for name in ("seed", "noise", "prepare_ns"):
             if getattr(self, name) < 0:
                 raise InvalidRequest(f"scenario: {name} is {getattr(self, name)}; give 0 or more")
+
+    def _check_host(self) -> None:
+        if self.host is None:
+            return
+        if self.host.device not in {device.id for device in self.devices}:
+            raise InvalidRequest(
+                f"scenario: the host is on device {self.host.device}, which is not one of it; name one of its devices"
+            )
+        for load in self.loads:
+            if load.model.name not in self.host.work:
+                raise InvalidRequest(f"scenario: the host has no work for model {load.model.name}; give it")
 
     def _check_requests(self) -> None:
         expected = 0.0

@@ -57,7 +57,13 @@ class Tally:
             self._outcome.models[request.model].refused += 1
 
     def end(self, dispatch: Dispatch, items: int, start_ns: int, end_ns: int, *, failed: bool) -> None:
-        """Note a batch that ended."""
+        """Note a batch that ended, with the answers."""
+        self.ran(dispatch, items, start_ns, end_ns, failed=failed)
+        if not failed:
+            self.answered(dispatch.requests, end_ns)
+
+    def ran(self, dispatch: Dispatch, items: int, start_ns: int, end_ns: int, *, failed: bool) -> None:
+        """Note a batch that ended, whose answers are yet to come."""
         requests, name = dispatch.requests, dispatch.model
         if self._spans is not None:
             self._spans.append(
@@ -66,7 +72,7 @@ class Tally:
                     len(requests), items, failed,
                 )
             )  # fmt: skip
-        model, answers = self._of[name]
+        model, _ = self._of[name]
         took = min(end_ns, self._to) - max(start_ns, self._from)
         if took > 0:
             model.device_ns += took
@@ -78,6 +84,10 @@ class Tally:
         if self._from <= end_ns <= self._to:
             model.batches += 1
             model.items += items
+
+    def answered(self, requests: Sequence[Request], end_ns: int) -> None:
+        """Note answers, all of one model."""
+        _, answers = self._of[requests[0].model]
         answers.arrivals.extend([request.arrival_ns for request in requests])
         answers.deadlines.extend([request.deadline_ns for request in requests])
         answers.ends.append(end_ns)

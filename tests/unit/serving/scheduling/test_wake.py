@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from polymux.serving.scheduling.reply_time import ReplyTime
 from polymux.serving.scheduling.wake import WakeUps
 from tests.unit.serving.scheduling.virtual_time import clock, run
 
@@ -65,13 +64,3 @@ def test_nothing_is_told_after_the_end() -> None:
         assert told == []
 
     run(main())
-
-
-def test_the_reserve_follows_the_longest_way_back_and_forgets_it() -> None:
-    reply = ReplyTime()
-    assert reply.reserve_ns == MS
-    reply.note(20 * MS)
-    assert reply.reserve_ns == 40 * MS
-    for _ in range(2000):
-        reply.note(-5)
-    assert reply.reserve_ns == MS
