@@ -22,7 +22,9 @@ SMALL = Size(
     policies=("unscheduled", "spacetime"),
     loads=(1.2,),
     seconds=0.7,
+    bare_s=0.01,
     capacity_requests=60,
+    exchanges=30,
     profile=ProfileOptions(batches=(1, 4), min_repeats=8, max_repeats=8, place_s=0.1),
 )
 
