@@ -30,6 +30,7 @@ SMALL = Size(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # on a loaded machine front ends take long to start
 def test_every_policy_has_a_goodput_and_a_prediction_at_a_load() -> None:
     told: list[str] = []
     report = measure(SMALL, told.append)
