@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OP_WATCH = 1, OP_FORGET = 2 };
-enum { MAX_WATCHED = 4096, PATH_NBYTES = 256, PASSES = 4 };
+enum { MAX_WATCHED = 4096, PATH_NBYTES = 256, ATTEMPTS = 100 };
 
 /* How a job is in the background: a control group was made for it, its own comes last, or its session does. */
 enum { NOT_IN_BACKGROUND = 0, GROUP_MADE = 1, OWN_GROUP = 2, SESSION = 3 };
@@ -52,9 +53,35 @@ static void forget(int at) {
   watched[at] = watched[--n_watched];
 }
 
+static void write_number(const char* folder, const char* name, int number) {
+  char path[PATH_NBYTES + 64];
+  snprintf(path, sizeof(path), "%s%s", folder, name);
+  FILE* file = fopen(path, "we");
+  if (file == NULL) return;
+  fprintf(file, "%d", number);
+  fclose(file);
+}
+
+/* Moves all processes of a control group into the one above, and removes it: at once, or when those that are ending
+   have ended. */
+static void dissolve(const char* group) {
+  char path[PATH_NBYTES + 64];
+  snprintf(path, sizeof(path), "%s/cgroup.procs", group);
+  const struct timespec pause = {.tv_sec = 0, .tv_nsec = 5000000};
+  for (int attempt = 0; attempt < ATTEMPTS; ++attempt) {
+    FILE* file = fopen(path, "re");
+    if (file == NULL) return;
+    for (int pid = 0; fscanf(file, "%d", &pid) == 1;) write_number(group, "/../cgroup.procs", pid);
+    fclose(file);
+    if (rmdir(group) == 0 || errno != EBUSY) return;
+    nanosleep(&pause, NULL);
+  }
+}
+
 static void take(const struct record* record) {
   int at = find(record->pid);
   if (at >= 0) forget(at);
+  if (record->op == OP_FORGET && record->background == GROUP_MADE) dissolve(record->path);
   if (record->op != OP_WATCH || record->pid <= 1 || n_watched == MAX_WATCHED) return;
   struct watched* new = &watched[n_watched++];
   new->job = *record;
@@ -106,30 +133,6 @@ static void make_group_normal(int group) {
     if (group_of(pid) == group) make_normal(pid);
   }
   closedir(processes);
-}
-
-static void write_number(const char* folder, const char* name, int number) {
-  char path[PATH_NBYTES + 64];
-  snprintf(path, sizeof(path), "%s%s", folder, name);
-  FILE* file = fopen(path, "we");
-  if (file == NULL) return;
-  fprintf(file, "%d", number);
-  fclose(file);
-}
-
-/* Moves all processes of a control group into the one above, and removes it. */
-static void dissolve(const char* group) {
-  char path[PATH_NBYTES + 64];
-  snprintf(path, sizeof(path), "%s/cgroup.procs", group);
-  for (int pass = 0; pass < PASSES; ++pass) {
-    FILE* file = fopen(path, "re");
-    if (file == NULL) return;
-    int pid = 0, found = 0;
-    for (; fscanf(file, "%d", &pid) == 1; ++found) write_number(group, "/../cgroup.procs", pid);
-    fclose(file);
-    if (found == 0) break;
-  }
-  rmdir(group);
 }
 
 static void leave_background(const struct record* job, int same) {

@@ -170,6 +170,19 @@ def test_a_job_goes_on_when_the_server_is_killed_while_it_is_stopped(
         until(lambda: in_group_of_this_process(counting.process.pid), 30)
 
 
+@pytest.mark.parametrize("ends", ["job", "server", "both"])
+def test_no_control_group_of_a_job_is_left(server: ServerProcess, tmp_path: Path, ends: str) -> None:
+    with job(server, tmp_path, STOPPED) as counting:
+        name = f"polymux-job-{counting.process.pid}"
+        made = any(name in line for line in Path(f"/proc/{counting.process.pid}/cgroup").read_text().split())
+        if ends != "server":
+            counting.process.kill()
+        if ends != "job":
+            server.kill()
+        if made:
+            until(lambda: not any(Path("/sys/fs/cgroup").rglob(name)), 30)
+
+
 def test_a_job_hears_of_the_end_of_the_server(server: ServerProcess, tmp_path: Path) -> None:
     with job(server, tmp_path, BY_ITSELF) as counting:
         server.stop()
