@@ -20,6 +20,7 @@ from polymux.client import Client
 from polymux.coexec import Session
 from polymux.profiles import ProfileStore
 from polymux.profiling.coexec.calibrate import calibrate
+from polymux.profiling.coexec.records import CalibrationOptions
 
 SEGMENT_NBYTES = 6 << 30
 _FULL, _QUICK = Budget(5, 3.0, 40), Budget(2, 0.0, 2)
@@ -38,7 +39,7 @@ def run(effort: Effort, progress: Progress) -> Report:
         store = Path(folder) / "profiles.db"
         if not quick:
             with ProfileStore(store, write=True) as opened:
-                for found in calibrate(client, opened, pids=[server.pid]):
+                for found in calibrate(client, opened, CalibrationOptions(), pids=[server.pid]):
                     progress(f"calibrated {found.kernel} on {found.place.stream}")
         with Session(client, store=store) as session:
             rows = measure_all(session, chosen, _QUICK if quick else _FULL, progress)
