@@ -221,8 +221,8 @@ void Worker::finish(BoundQueue& b, const TaskHeader& task, int32_t status, const
     const double scale = clock_.ns_per_cycle();
     const int64_t start_ns = std::max(clock_.at(start, scale), last_end_ns_);  // the scale gets better with time
     last_end_ns_ = std::max(clock_.at(end, scale), start_ns);
-    const TraceRecord record{b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale), start_ns,
-                             last_end_ns_};
+    const TraceRecord record{b.trace_name, task.kernel, task.sequence, clock_.at(start - waiting, scale),
+                             start_ns,     last_end_ns_};
     if (trace_.size() < trace_capacity_) {
       trace_.push_back(record);
     } else {  // nobody has drained it for so long: the latest tasks are of more use than the earliest

@@ -61,7 +61,7 @@ class Worker {
     std::string message = {};
     QueueStats stats = {};  // of the released queue, while it was bound here
     Hints hints = {};       // of "wanted": the most urgent task
-    uint32_t weight = 0;     // of "wanted": of the groups that have tasks of that priority
+    uint32_t weight = 0;    // of "wanted": of the groups that have tasks of that priority
   };
 
   Worker(uint32_t location, std::shared_ptr<NativeTable> natives, int64_t spin_ns, uint32_t trace_capacity,
@@ -85,8 +85,8 @@ class Worker {
   void wake();
 
   // A guarded device is used by others as well, and its tasks wait until they are let in. The thread hears "wanted"
-  // when there is a task (again when there is a more urgent one) and "drained" when it has none any more. When it was told
-  // to leave it hears one of the two as soon as no task is in hand. To begin with a guarded stream is in.
+  // when there is a task (again when there is a more urgent one) and "drained" when it has none any more. When it was
+  // told to leave it hears one of the two as soon as no task is in hand. To begin with a guarded stream is in.
   void guard(bool on);
   void let_in();
   void leave();

@@ -6,6 +6,11 @@
 // panel of b lies in the first cache while the rows of a block of a, which the second cache holds, pass by. Both are
 // packed (and rounded) so that what is read together lies together: pairs of terms, for kRows rows or kColumns columns.
 #if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 takes the undefined vectors of its own intrinsics for uninitialized ones (its bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <algorithm>

@@ -307,9 +307,10 @@ void bind_server(nb::module_& m) {
       .def("resume", &Worker::resume, "queue"_a)
       .def("fail_head", &Worker::fail_head, "queue"_a, "status"_a, "message"_a)
       .def("wake", &Worker::wake)
-      .def("guard", &Worker::guard, "on"_a,
-           "Whether jobs use the device as well: \"wanted\" (priority, deadline in ns or None, weight) comes before its "
-           "tasks, \"drained\" after them. To begin with it is let in.")
+      .def(
+          "guard", &Worker::guard, "on"_a,
+          "Whether jobs use the device as well: \"wanted\" (priority, deadline in ns or None, weight) comes before its "
+          "tasks, \"drained\" after them. To begin with it is let in.")
       .def("let_in", &Worker::let_in, "Answer to \"wanted\"; void when it has no task any more.")
       .def("leave", &Worker::leave, "\"wanted\" or \"drained\" follows when no task is in hand.")
       .def("next", &next_tuple, "block"_a = true, "most"_a = Worker::kMostAtOnce,
