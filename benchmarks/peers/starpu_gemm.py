@@ -28,6 +28,7 @@ from polymux.client import Client
 from polymux.coexec import Session
 from polymux.profiles import ProfileStore
 from polymux.profiling.coexec.calibrate import calibrate
+from polymux.profiling.coexec.records import CalibrationOptions
 
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu/starpu/examples",
@@ -83,7 +84,7 @@ def main() -> int:
         with Client(server.socket, name="peer", segment_nbytes=4 << 30) as client:
             store = Path(folder) / "profiles.db"
             with ProfileStore(store, write=True) as opened:
-                for _ in calibrate(client, opened, pids=[server.pid]):
+                for _ in calibrate(client, opened, CalibrationOptions(), pids=[server.pid]):
                     pass
             with Session(client, store=store) as session:
                 for size in options.size or (1024, 2048):

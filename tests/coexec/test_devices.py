@@ -69,6 +69,19 @@ def test_a_device_that_fails_in_the_middle_costs_nothing_but_time(tmp_path: Path
             check(matmul(a, b, session=session), a, b)
 
 
+def test_a_device_that_had_everything_and_fails_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "faulty.toml"
+    file.write_text(SIMULATED + FAULTS.format(after=12))
+    power = {"cpu:0": PowerModel(0, 1e4), "simulated:0": PowerModel(0, 0.1)}
+    a, b = random(300, 100), random(100, 120)
+    with connect(*host_devices()[:1], f"simulated={file}") as client:
+        with Session(client, store=False, power=power) as session:
+            for _ in range(8):  # all of it on the thrifty device, until that fails
+                check(matmul(a, b, objective="energy", session=session), a, b)
+            assert session.last is not None
+            assert {run.unit.partition("/")[0] for run in session.last.runs} == {"cpu:0"}
+
+
 def test_when_every_device_fails_the_failure_is_told(tmp_path: Path) -> None:
     file = tmp_path / "faulty.toml"
     file.write_text(SIMULATED + FAULTS.format(after=0))

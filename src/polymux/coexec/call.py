@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from polymux.client import Buffer, Queue, Task
 from polymux.client.placed import PlacedArray
 from polymux.coexec.operation import Array, Way
 from polymux.coexec.units import Unit
+from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.adapt import Chunk
 
 
@@ -126,3 +129,20 @@ def _index(ndim: int, axis: int | None, part: slice) -> tuple[slice, ...]:
 def contents(arrays: Sequence[Array]) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Shapes and dtypes, on which plans depend."""
     return tuple((array.shape, array.dtype.str) for array in arrays)
+
+
+def check_out(out: Sequence[Array] | None, specs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
+    """Check the arrays that a caller gives for the results.
+
+    Raises
+    ------
+    InvalidRequest
+        For another number, shape or dtype.
+    """
+    if out is None:
+        return
+    if len(out) != len(specs):
+        raise InvalidRequest(f"out has {len(out)} arrays; give {len(specs)}")
+    for array, (shape, dtype) in zip(out, specs, strict=True):
+        if array.shape != shape or array.dtype != dtype:
+            raise InvalidRequest(f"out is {array.dtype}{list(array.shape)}; give {dtype}{list(shape)}")

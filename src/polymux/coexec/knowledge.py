@@ -29,6 +29,8 @@ from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
 
 TOGETHER_S = 200e-6
 """What a second unit costs besides: waking it, and noticing that it has ended."""
+HELPED_S = 0.02
+"""From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 LEARNING = 0.01
 """Part of the time that refining models, and planning again after it, may take."""
 _EARLY = frozenset((1, 2, 3, 4, 6, 8, 10))
@@ -46,6 +48,13 @@ class Planned:
     units: tuple[Unit, ...]
     models: Mapping[str, UnitModel]
     _expected: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
+
+    def taking_part(self, objective: Objective) -> tuple[Unit, ...]:
+        """Choose who takes part: units of the plan, and in a long run for time those that could help them."""
+        if self.plan.predicted_s >= HELPED_S and not objective.energy:
+            return self.units
+        names = set(self.plan.units)
+        return tuple(unit for unit in self.units if unit.id in names)
 
     def expected_s(self, unit: str, count: int) -> float:
         """Seconds that a piece of a unit is predicted to take; looked up for lengths that were asked for before."""

@@ -124,8 +124,18 @@ class Run:
         self.ran: list[Ran] = []
         self.failures: dict[str, PolymuxError] = {}
 
-    def carry_out(self) -> None:
+    def carry_out(self, others: bool) -> bool:
         """Compute everything.
+
+        Parameters
+        ----------
+        others : bool
+            Whether there are units that do not take part.
+
+        Returns
+        -------
+        bool
+            False when all that take part have failed, and there are others.
 
         Raises
         ------
@@ -139,13 +149,16 @@ class Run:
                 if not self._collect():
                     self._sleep()
                 self._supply()
-        except BaseException:
+        except BaseException as error:
             self._abandon()
+            if isinstance(error, TaskFailed) and others and all(lane.failed for lane in self._lanes):
+                return False
             raise
         if not self._work.finished:
             raise next(
                 iter(self.failures.values()), PolymuxError("co-execution ended before all was computed")
             )
+        return True
 
     def _supply(self) -> None:
         """Give the next piece to every unit that is idle or about to be.

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from polymux.client import Client
 from polymux.client.placed import PlacedArray, placed
-from polymux.coexec.call import Call, contents
-from polymux.coexec.knowledge import Knowledge, Planned, Shelf
+from polymux.coexec.call import Call, check_out, contents
+from polymux.coexec.knowledge import HELPED_S, Knowledge, Planned, Shelf
 from polymux.coexec.loads import Loads
 from polymux.coexec.operation import Array, Operation, Way
 from polymux.coexec.probe import probe
@@ -35,8 +35,6 @@ from polymux.sched.coexec.dispatcher import Dispatcher
 ObjectiveLike = str | Mapping[str, float] | Objective
 _REMEMBERED = 256
 _SAVE_EVERY_S = 30.0
-HELPED_S = 0.02
-"""From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 _RETRY_FAILED_S = 10.0
 
 
@@ -155,7 +153,7 @@ class Session:
         """
         arrays = tuple(np.asanyarray(array) for array in inputs)
         specs = operation.outputs(*arrays, **parameters)
-        _check_out(out, specs)
+        check_out(out, specs)
         results = tuple(self._place_out(out, at, spec, arrays) for at, spec in enumerate(specs))
         if not all(array.size for array in arrays):
             for result in results:
@@ -197,7 +195,7 @@ class Session:
             loads = self._loads.now(units) if found.run_s >= HELPED_S else {}
             planned = shelf.plan(found, ways, units, objective, loads)
             found.run_s = planned.plan.predicted_s
-            taking = _taking_part(planned, objective)
+            taking = planned.taking_part(objective)
             models = [planned.models[unit.id] for unit in taking]
             work = Dispatcher(planned.plan, models, loads=loads, steal=self.steal)
             self._loads.begin(taking)
@@ -206,11 +204,16 @@ class Session:
             with self._queues.lend(taking) as queues:
                 call = Call(planned.way, sources, results)
                 run = Run(self.client, call, list(queues.items()), work, planned.expected_s)
-                run.carry_out()
+                done = run.carry_out(len(units) > len(taking))
         finally:
             with self._lock:
                 self._loads.end(taking)
         ended_s = perf_counter()
+        if not done:
+            with self._lock:
+                self._note_failures(run)
+            self._compute(operation, sources, results, objective, names, precision, parameters)
+            return
         with self._lock:
             self.last = Report(
                 operation.name, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
@@ -280,9 +283,7 @@ class Session:
                 for ran in pieces:
                     known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds)
         known.shelf.refine(known.runs)
-        if run.failures:
-            self._failed.update(dict.fromkeys(run.failures, monotonic()))
-            self._calls.clear()
+        self._note_failures(run)
         if self._loads.wants_sample(run_s):
             begun_s = perf_counter()
             status = self.client.status()
@@ -290,6 +291,12 @@ class Session:
         if monotonic() - self._saved_s > _SAVE_EVERY_S:
             self._saved_s = monotonic()
             threading.Thread(target=self.save, name="polymux-coexec-save", daemon=True).start()
+
+    def _note_failures(self, run: Run) -> None:
+        """Leave units that have failed out for a while."""
+        if run.failures:
+            self._failed.update(dict.fromkeys(run.failures, monotonic()))
+            self._calls.clear()
 
     def _usable(
         self, operation: Operation, shelf: Shelf, names: frozenset[str] | None, precision: Precision | None
@@ -370,21 +377,3 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check_out(out: Sequence[Array] | None, specs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
-    if out is None:
-        return
-    if len(out) != len(specs):
-        raise InvalidRequest(f"out has {len(out)} arrays; give {len(specs)}")
-    for array, (shape, dtype) in zip(out, specs, strict=True):
-        if array.shape != shape or array.dtype != dtype:
-            raise InvalidRequest(f"out is {array.dtype}{list(array.shape)}; give {dtype}{list(shape)}")
-
-
-def _taking_part(planned: Planned, objective: Objective) -> tuple[Unit, ...]:
-    """Choose who takes part: units of the plan, and in a long run for time those that could help them."""
-    if planned.plan.predicted_s >= HELPED_S and not objective.energy:
-        return planned.units
-    names = set(planned.plan.units)
-    return tuple(unit for unit in planned.units if unit.id in names)
