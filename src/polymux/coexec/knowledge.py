@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -14,21 +14,24 @@ from typing import Any
 import numpy as np
 
 from polymux.client import Client
+from polymux.coexec.company import Company
 from polymux.coexec.operation import Operation, Way
 from polymux.coexec.places import combinations, places_of
 from polymux.coexec.units import Unit, units_of
 from polymux.core.errors import ConfigError
-from polymux.perfmodel.coexec.adapt import Plan
+from polymux.perfmodel.coexec.adapt import LEAD_S, Plan
 from polymux.perfmodel.coexec.compute import ComputeModel
 from polymux.perfmodel.coexec.features import Features
 from polymux.perfmodel.coexec.planner import Planner
-from polymux.perfmodel.coexec.problem import Objective
-from polymux.perfmodel.coexec.unit import Load, UnitModel
+from polymux.perfmodel.coexec.problem import Objective, Problem
+from polymux.perfmodel.coexec.unit import IDLE, Load, UnitModel
 from polymux.perfmodel.energy import PowerModel
 from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
 
 TOGETHER_S = 200e-6
-"""What a second unit costs besides: waking it, and noticing that it has ended."""
+"""What a second unit costs besides, until that is measured: waking it, and noticing that it has ended."""
+HANDOVER_S = 100e-6
+"""What a further piece costs a unit: what all pieces read is read, or packed, again."""
 HELPED_S = 0.02
 """From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 LEARNING = 0.01
@@ -47,7 +50,13 @@ class Planned:
     way: Way
     units: tuple[Unit, ...]
     models: Mapping[str, UnitModel]
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
+    """Of units by what the others of the plan take from them."""
     _expected: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
+
+    def loads(self, others: Mapping[str, Load]) -> Mapping[str, Load]:
+        """Return what slows the units: what else runs, and each other."""
+        return slowed(others, self.slowdowns)
 
     def taking_part(self, objective: Objective) -> tuple[Unit, ...]:
         """Choose who takes part: units of the plan, and in a long run for time those that could help them."""
@@ -61,8 +70,20 @@ class Planned:
         found = self._expected.get((unit, count))
         if found is None:
             found = float(self.models[unit].compute.predict(self.plan.problem.features(count)))
+            found *= self.slowdowns.get(unit, 1.0)
             self._expected[unit, count] = found
         return found
+
+
+def slowed(loads: Mapping[str, Load], slowdowns: Mapping[str, float]) -> Mapping[str, Load]:
+    """Add to what else runs that units slow each other."""
+    if not slowdowns:
+        return loads
+    found = dict(loads)
+    for unit, slowdown in slowdowns.items():
+        load = found.get(unit, IDLE)
+        found[unit] = Load(load.slowdown * slowdown, load.ready_s)
+    return found
 
 
 class Shelf:
@@ -83,6 +104,7 @@ class Shelf:
         self._groups = groups
         self._computes = {unit.id: unit.stored.compute for unit in units if unit.stored is not None}
         self._planner: Planner | None = None
+        self.company = Company(TOGETHER_S)
         self.taught: set[str] = set()
         self._sets: dict[tuple[str, ...], tuple[tuple[Unit, ...], ...]] = {}
         self._waiting: list[tuple[str, Features, float]] = []
@@ -121,6 +143,7 @@ class Shelf:
         if not self._waiting or not (due or runs in _EARLY):
             return
         planner = self._made()
+        planner.together_s = self.company.together_s
         for unit, features, seconds in self._waiting:
             planner.observe(unit, features, seconds)
             self.taught.add(unit)
@@ -150,18 +173,39 @@ class Shelf:
         self, ways: Sequence[Way], units: Sequence[Unit], objective: Objective, loads: Mapping[str, Load]
     ) -> Planned:
         """Find the best plan among the sets of units that can work at the same time."""
-        best: tuple[float, Plan, tuple[Unit, ...]] | None = None
+        best: tuple[float, Plan, tuple[Unit, ...], Mapping[str, float]] | None = None
         problems = [way.problem for way in ways]
         for chosen in self._sets_of(units):
-            names = [unit.id for unit in chosen]
-            plan = self._made().plan(problems, objective, loads=loads, only=names)
-            cost = objective.time * plan.predicted_s + objective.energy * (plan.energy_j or 0.0)
-            if best is None or cost < best[0]:
-                best = (cost, plan, chosen)
+            for plan, slowdowns in self._plans(problems, chosen, objective, loads):
+                cost = objective.time * plan.predicted_s + objective.energy * (plan.energy_j or 0.0)
+                if best is None or cost < best[0]:
+                    best = (cost, plan, chosen, slowdowns)
         assert best is not None, "there are units"
-        _, plan, chosen = best
+        _, plan, chosen, slowdowns = best
         way = next(way for way in ways if way.problem == plan.problem)
-        return Planned(plan, way, chosen, self._models_of(plan))
+        return Planned(plan, way, chosen, self._models_of(plan), slowdowns)
+
+    def _plans(
+        self,
+        problems: Sequence[Problem],
+        chosen: Sequence[Unit],
+        objective: Objective,
+        loads: Mapping[str, Load],
+    ) -> Iterator[tuple[Plan, Mapping[str, float]]]:
+        """Make the plans of a set of units that may be the best one: of all, and of each alone if others slow it."""
+        names = [unit.id for unit in chosen]
+        planner = self._made()
+        plan = planner.plan(problems, objective, loads=loads, only=names)
+        slowdowns = self.company.slowdowns(plan.units, plan.problem) if len(plan.units) > 1 else {}
+        if not slowdowns:
+            yield plan, {}
+            return
+        busy = slowed(loads, slowdowns)
+        together = planner.plan([plan.problem], objective, loads=busy, only=plan.units)
+        if len(together.units) > 1:
+            yield together, slowdowns
+        for name in plan.units:
+            yield planner.plan(problems, objective, loads=loads, only=[name]), {}
 
     def _models_of(self, plan: Plan) -> Mapping[str, UnitModel]:
         """Return the units as they were when a plan was made: it is made again when they differ by more than 1 %."""
@@ -202,7 +246,9 @@ class Shelf:
                     for unit in self.units
                     if unit.id in self._computes
                 ],
-                together_s=TOGETHER_S,
+                together_s=self.company.together_s,
+                lead_s=LEAD_S,
+                handover_s=HANDOVER_S,
             )
         return self._planner
 

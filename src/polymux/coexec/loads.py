@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -18,7 +18,7 @@ NOTICED = 1.15
 STEP = 0.25
 """Slowdowns are rounded to multiples of it, so that plans are found again."""
 PERSISTENT = 8
-"""Disturbed runs in a row after which it is the model that is wrong."""
+"""Disturbed runs of a kind in a row after which it is the model that is wrong."""
 SAMPLE_SHARE = 0.01
 """Part of the time that asking the server may take."""
 
@@ -27,7 +27,6 @@ SAMPLE_SHARE = 0.01
 class _Seen:
     ratio: float = 1.0
     at_s: float = 0.0
-    disturbed: int = 0
 
 
 class Loads:
@@ -35,6 +34,7 @@ class Loads:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        self._disturbed: Counter[Hashable] = Counter()
         self._active: Counter[str] = Counter()
         self._busy: dict[str, tuple[int, int]] = {}
         self._others: dict[str, float] = {}
@@ -77,7 +77,7 @@ class Loads:
         """Note that it has ended."""
         self._active.subtract(unit.place.stream for unit in units)
 
-    def saw(self, unit: Unit, observed_s: float, predicted_s: float) -> bool:
+    def saw(self, unit: Unit, observed_s: float, predicted_s: float, kind: Hashable = None) -> bool:
         """Take note of a run; True when its times should teach the model.
 
         Parameters
@@ -85,15 +85,17 @@ class Loads:
         unit : Unit
         observed_s, predicted_s : float
             Of all pieces that it computed.
+        kind : Hashable
+            Of the run: beside whom, and how large. What is slow in all runs of a kind is not disturbed.
         """
         ratio = observed_s / predicted_s if predicted_s > 0 else 1.0
         seen = self._seen.setdefault(unit.place.stream, _Seen())
         seen.ratio, seen.at_s = ratio, monotonic()
         if 1 / NOTICED <= ratio <= NOTICED:
-            seen.disturbed = 0
+            self._disturbed.pop((unit.id, kind), None)
             return True
-        seen.disturbed += 1
-        return ratio < 1 or seen.disturbed > PERSISTENT
+        self._disturbed[unit.id, kind] += 1
+        return ratio < 1 or self._disturbed[unit.id, kind] > PERSISTENT
 
     def now(self, units: Iterable[Unit]) -> dict[str, Load]:
         """Say which units are slower at present, by their ids."""

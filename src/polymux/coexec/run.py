@@ -19,18 +19,19 @@ from polymux.core.errors import (
     ServerGone,
     TaskFailed,
 )
-from polymux.perfmodel.coexec.adapt import Chunk
+from polymux.perfmodel.coexec.adapt import LEAD_S, Chunk
 from polymux.sched.coexec.dispatcher import Dispatcher
 from polymux.segment import now_ns
 
 _libc = ctypes.CDLL(None)
 
-LEAD_NS = 300_000
-"""A unit gets its next piece so long before it is predicted to end the one that it is at: late enough for others to
-take that piece over when this unit turns out slow, early enough that it need not wait."""
+LEAD_NS = round(LEAD_S * 1e9)
+"""A unit gets its next piece so long before it is predicted to end the one that it is at."""
 _ALIVE_CHECK_NS = 200_000_000
 _SHORTEST_NS = 20_000
-_ASK_AGAIN_NS = 1_000_000
+_LATER = 1.25
+"""An idle unit is asked again when a piece has taken so many times longer than predicted, and then each time again."""
+_SOONEST_NS = 4_000_000
 _CALLERS_FAULT = (BadArgument, BadBuffer, InvalidTask)
 """What would fail on every device."""
 
@@ -79,6 +80,12 @@ class _Lane:
         its = self.under_way[0]
         return max(its.taken_ns, self.free_ns) + its.expected_ns - LEAD_NS
 
+    def late_ns(self, now: int) -> int:
+        """When, from now on, it is worth a look how late it is."""
+        its = self.under_way[0]
+        start_ns = max(its.taken_ns, self.free_ns)
+        return start_ns + int(_LATER * max(its.expected_ns, now - start_ns, _SOONEST_NS))
+
     def wants(self, now: int) -> bool:
         """Tell whether it is to get a piece now."""
         if not self.under_way:
@@ -120,7 +127,6 @@ class Run:
         self._work = work
         self._expected_s = expected_s
         self._lanes = [_Lane(*lane) for lane in lanes]
-        self._began_ns = now_ns()
         self.ran: list[Ran] = []
         self.failures: dict[str, PolymuxError] = {}
 
@@ -181,31 +187,44 @@ class Run:
                 lane.under_way.append(_UnderWay(chunk, piece, now, int(expected_s * 1e9)))
 
     def _collect(self) -> bool:
-        """Take what has ended; False when nothing has."""
+        """Take what has ended; False when nothing has.
+
+        When this thread comes late to several pieces of a unit, each gets its predicted part of the time.
+        """
         found = False
         for lane in self._lanes:
+            ended: list[_UnderWay] = []
             while lane.under_way and lane.under_way[0].piece.task.done():
                 found = True
                 its = lane.under_way.popleft()
-                end_ns = now_ns()
                 try:
                     its.piece.join()
                 except _CALLERS_FAULT:
                     raise
                 except TaskFailed as error:
+                    self._note(lane, ended)
+                    ended.clear()
                     self._fail(lane, error)
                     break
                 finally:
                     its.piece.drop()
-                start_ns = max(its.taken_ns, lane.free_ns)
-                lane.free_ns = end_ns
-                seconds = (end_ns - start_ns) / 1e9
-                self.ran.append(Ran(lane.unit, its.chunk, seconds, its.expected_ns / 1e9))
-                self._work.done(lane.unit.id, its.chunk, end_ns)
+                ended.append(its)
+            self._note(lane, ended)
         if found:
             for lane in self._lanes:
                 lane.asked = False
         return found
+
+    def _note(self, lane: _Lane, ended: Sequence[_UnderWay]) -> None:
+        """Say what pieces of a unit took that were found to have ended."""
+        if not ended:
+            return
+        start_ns = max(ended[0].taken_ns, lane.free_ns)
+        ends_ns = shared_out(start_ns, now_ns(), [its.expected_ns for its in ended])
+        for its, end_ns in zip(ended, ends_ns, strict=True):
+            self.ran.append(Ran(lane.unit, its.chunk, (end_ns - start_ns) / 1e9, its.expected_ns / 1e9))
+            self._work.done(lane.unit.id, its.chunk, end_ns)
+            start_ns = lane.free_ns = end_ns
 
     def _fail(self, lane: _Lane, error: TaskFailed) -> None:
         """Let others compute what a unit has; its pieces that are still under way end first, since they write."""
@@ -222,12 +241,11 @@ class Run:
             other.asked = False
 
     def _sleep(self) -> None:
-        """Wait until any piece has ended, or a unit is to get its next one."""
+        """Wait until any piece has ended, a unit is to get its next one, or is late while others have nothing to do."""
         value = self._client.completion_value()
         now = now_ns()
         timeout_ns = _ALIVE_CHECK_NS
-        if any(not lane.under_way and not lane.failed for lane in self._lanes):
-            timeout_ns = max(_ASK_AGAIN_NS, (now - self._began_ns) // 20)
+        idle = any(not lane.under_way and not lane.failed for lane in self._lanes)
         for lane in self._lanes:
             if not lane.under_way:
                 continue
@@ -235,8 +253,12 @@ class Run:
             task.want()
             if task.done():
                 return
+            if self._work.handed_out:
+                continue
             if len(lane.under_way) == 1 and not lane.asked:
                 timeout_ns = min(timeout_ns, max(lane.due_ns - now, _SHORTEST_NS))
+            if idle:
+                timeout_ns = min(timeout_ns, lane.late_ns(now) - now)
         if not self._client.completion_wait(value, timeout_ns):
             if self._client.server_gone:
                 raise ServerGone("the server is gone; connect again when it is back")
@@ -250,6 +272,28 @@ class Run:
                 _drain(lane)
             except PolymuxError:  # the server is gone: nothing runs
                 lane.under_way.clear()
+
+
+def shared_out(start_ns: int, end_ns: int, expected_ns: Sequence[int]) -> list[int]:
+    """Say when each of some pieces ended that ran one after the other: each gets its predicted part of the time.
+
+    Parameters
+    ----------
+    start_ns, end_ns : int, ns
+        When the first one began, and when the last one was found to have ended.
+    expected_ns : sequence of int, ns
+        As predicted.
+
+    Returns
+    -------
+    list of int, ns
+    """
+    weights = [max(1, expected) for expected in expected_ns]
+    whole, ran, ends = sum(weights), 0, []
+    for weight in weights:
+        ran += weight
+        ends.append(start_ns + (end_ns - start_ns) * ran // whole)
+    return ends
 
 
 def _drain(lane: _Lane) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from polymux.client import Client
 from polymux.client.placed import PlacedArray, placed
 from polymux.coexec.call import Call, check_out, contents
+from polymux.coexec.company import octave
 from polymux.coexec.knowledge import HELPED_S, Knowledge, Planned, Shelf
 from polymux.coexec.loads import Loads
 from polymux.coexec.operation import Array, Operation, Way
@@ -197,7 +198,7 @@ class Session:
             found.run_s = planned.plan.predicted_s
             taking = planned.taking_part(objective)
             models = [planned.models[unit.id] for unit in taking]
-            work = Dispatcher(planned.plan, models, loads=loads, steal=self.steal)
+            work = Dispatcher(planned.plan, models, loads=planned.loads(loads), steal=self.steal)
             self._loads.begin(taking)
         planned_s = perf_counter()
         try:
@@ -272,16 +273,25 @@ class Session:
 
     def _learn(self, known: _Known, planned: Planned, run: Run, run_s: float) -> None:
         """Refine the models by what a run took, unless something disturbed it."""
-        problem = planned.way.problem
+        problem, company = planned.way.problem, known.shelf.company
         by_unit: dict[Unit, list[Ran]] = {}
         for ran in run.ran:
-            if ran.unit.place.on_host:  # the times of others have copies in them
-                by_unit.setdefault(ran.unit, []).append(ran)
+            by_unit.setdefault(ran.unit, []).append(ran)
+        beside = frozenset(unit.id for unit in by_unit)
+        busy_s = {unit: sum(ran.seconds for ran in pieces) for unit, pieces in by_unit.items()}
+        if len(beside) > 1:
+            company.took_together(run_s, max(busy_s.values()))
         for unit, pieces in by_unit.items():
-            observed_s = sum(ran.seconds for ran in pieces)
-            if self._loads.saw(unit, observed_s, sum(ran.expected_s for ran in pieces)):
+            if not unit.place.on_host:  # the times of others have copies in them
+                continue
+            expected_s = sum(ran.expected_s for ran in pieces)
+            alone_s = expected_s / planned.slowdowns.get(unit.id, 1.0)
+            if len(beside) > 1:
+                company.saw(unit.id, beside, problem, busy_s[unit] / alone_s)
+            if self._loads.saw(unit, busy_s[unit], expected_s, (beside, octave(problem))):
+                slowdown = company.slowdown(unit.id, beside, problem)
                 for ran in pieces:
-                    known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds)
+                    known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds / slowdown)
         known.shelf.refine(known.runs)
         self._note_failures(run)
         if self._loads.wants_sample(run_s):

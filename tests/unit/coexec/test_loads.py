@@ -78,3 +78,12 @@ def test_the_server_is_asked_rarely(clock: list[float]) -> None:
     clock[0] += 10
     assert loads.wants_sample(1.0)
     assert not loads.wants_sample(0.1), "a short run is not worth it"
+
+
+def test_what_is_slow_in_one_kind_of_runs_is_found_though_others_come_between(clock: list[float]) -> None:
+    loads = Loads()
+    taught = []
+    for _ in range(PERSISTENT + 1):
+        taught.append(loads.saw(UNIT, 1.2, 1.0, "beside others"))
+        assert loads.saw(UNIT, 1.0, 1.0, "alone")
+    assert taught == [False] * PERSISTENT + [True]

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.curves import STREAMED, Curve, make_curves
 from polymux.perfmodel.coexec.problem import Problem
 from polymux.perfmodel.coexec.split import Split, energy_j, schedule
 from polymux.perfmodel.coexec.traffic import traffic
-from polymux.perfmodel.coexec.unit import Load, UnitModel
+from polymux.perfmodel.coexec.unit import IDLE, Load, UnitModel
 
 _MOST_HALVES = 6
 """Chunks of a part: 1/2, 1/4, ... and the last one twice. More would not help: 1/64 of a part is 0.8 % of the time."""
 _SMALLER = 1e-6
+LEAD_S = 5e-3
+"""A unit that runs gets its next chunk so long before it is predicted to end the one that it is at: whoever hands it
+out may have to wait some ms for a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,15 @@ class Plan:
         return tuple(part.unit for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    """What cutting a part may cost, relative, and what each chunk costs, in s."""
+
+    overhead: float
+    lead_s: float
+    handover_s: float
+
+
 def adapt(
     split: Split,
     units: Sequence[UnitModel],
@@ -96,6 +109,8 @@ def adapt(
     loads: Mapping[str, Load] | None = None,
     overhead: float = 0.01,
     together_s: float = 0.0,
+    lead_s: float = 0.0,
+    handover_s: float = 0.0,
 ) -> Plan:
     """Make a split into what can be run.
 
@@ -110,6 +125,11 @@ def adapt(
         What cutting a part into chunks may add to its time, relative.
     together_s : float, s
         What more than one unit costs besides, to bring them together. Where one unit alone is not slower, it gets all.
+    lead_s : float, s
+        Units get chunks so long before they begin them. A chunk is twice as long at least: who gets it as soon as he
+        has begun the one before leaves others no time to take it over.
+    handover_s : float, s
+        What each chunk costs after the first one, besides.
 
     Returns
     -------
@@ -139,13 +159,17 @@ def adapt(
     names = [curve.unit.id for curve in used]
     back = [names.index(unit) for unit in split.back if unit in names] if len(used) > 1 else [0]
     times = schedule(used, counts, list(order), back)
-    makespan = max(end for _, end in times) + (together_s if len(used) > 1 else 0.0)
+    cutting = _Cutting(overhead, lead_s, handover_s)
     parts, first = [], 0
-    for curve, count, (_, end_s) in zip(used, counts, times, strict=True):
+    for curve, count, (_, whole_s) in zip(used, counts, times, strict=True):
         if count:
-            chunks = _chunks(split.problem, curve, first, count, overhead, alone=len(used) == 1)
-            parts.append(PlannedPart(curve.unit.id, first, count, chunks, curve.compute_at(count), end_s))
+            chunks = _chunks(split.problem, curve, first, count, cutting, alone=len(used) == 1)
+            slowdown = (loads or {}).get(curve.unit.id, IDLE).slowdown
+            compute_s = _pieces_s(split.problem, curve, count, chunks, slowdown, handover_s)
+            end_s = whole_s + compute_s - curve.compute_at(count)
+            parts.append(PlannedPart(curve.unit.id, first, count, chunks, compute_s, end_s))
             first += count
+    makespan = max(part.end_s for part in parts) + (together_s if len(used) > 1 else 0.0)
     idle = [curve for curve in curves.values() if curve.unit.id not in names]
     energy = energy_j([*used, *idle], [*counts, *[0] * len(idle)], makespan)
     return Plan(split.problem, split, tuple(parts), makespan, energy)
@@ -220,14 +244,14 @@ def _alone_if_faster(
 
 
 def _chunks(
-    problem: Problem, curve: Curve, first: int, count: int, overhead: float, *, alone: bool
+    problem: Problem, curve: Curve, first: int, count: int, cutting: _Cutting, *, alone: bool
 ) -> tuple[Chunk, ...]:
     pieces = traffic(problem, curve.unit)
     longest = count if pieces is None else pieces.rows
     if curve.unit.link is not None and curve.unit.link.overlaps:
         lengths = _streamed(curve, count)
     else:
-        lengths = [count] if alone else _halves(problem, curve, count, overhead)
+        lengths = [count] if alone else _halves(problem, curve, count, cutting)
     lengths = [piece for length in lengths for piece in _cut(length, longest)]
     blocks = 1 if pieces is None else pieces.blocks
     if pieces is None or blocks == 1:
@@ -240,7 +264,24 @@ def _chunks(
     )
 
 
-def _halves(problem: Problem, curve: Curve, count: int, overhead: float) -> list[int]:
+def _pieces_s(
+    problem: Problem, curve: Curve, count: int, chunks: Sequence[Chunk], slowdown: float, handover_s: float
+) -> float:
+    """Compute time of a part as it is cut, in s; that of the whole where chunks overlap with copies or are blocks."""
+    link = curve.unit.link
+    if chunks[0].across_count or (link is not None and link.overlaps):
+        return curve.compute_at(count)
+    took = _seconds(problem, curve.unit, [chunk.count for chunk in chunks])
+    return float(took.sum()) * slowdown + handover_s * (len(chunks) - 1)
+
+
+def _seconds(problem: Problem, unit: UnitModel, lengths: Sequence[int]) -> NDArray[np.float64]:
+    sizes = np.tile(np.array(problem.sizes), (len(lengths), 1))
+    sizes[:, problem.axis] = lengths
+    return unit.compute.predict_many(problem.unit_work * np.array(lengths, np.float64), sizes)
+
+
+def _halves(problem: Problem, curve: Curve, count: int, cutting: _Cutting) -> list[int]:
     """Cut into a half, a quarter, and so on, as often as that adds no more to the time than it may."""
     tile, least = curve.unit.tile, int(curve.counts[0])
     plans = [[count]]
@@ -256,14 +297,16 @@ def _halves(problem: Problem, curve: Curve, count: int, overhead: float) -> list
             break
         plans.append([*lengths, rest])
     lengths = sorted({length for plan in plans for length in plan})
-    sizes = np.tile(np.array(problem.sizes), (len(lengths), 1))
-    sizes[:, problem.axis] = lengths
-    seconds = curve.unit.compute.predict_many(problem.unit_work * np.array(lengths, np.float64), sizes)
-    took = dict(zip(lengths, map(float, seconds), strict=True))
+    took = dict(zip(lengths, map(float, _seconds(problem, curve.unit, lengths)), strict=True))
     link = curve.unit.link
-    copies_s = 0.0 if link is None else link.in_latency_s + link.out_latency_s
-    limit = took[count] * (1 + overhead)
-    good = [plan for plan in plans if sum(took[its] for its in plan) + copies_s * (len(plan) - 1) <= limit]
+    between_s = cutting.handover_s + (0.0 if link is None else link.in_latency_s + link.out_latency_s)
+    limit = took[count] * (1 + cutting.overhead)
+    good = [
+        plan
+        for plan in plans
+        if sum(took[its] for its in plan) + between_s * (len(plan) - 1) <= limit
+        and (len(plan) == 1 or min(took[its] for its in plan) >= 2 * cutting.lead_s)
+    ]
     return good[-1] if good else plans[0]
 
 

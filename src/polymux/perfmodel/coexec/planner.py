@@ -17,7 +17,7 @@ from polymux.perfmodel.coexec.unit import IDLE, Load, UnitModel
 _TIME = Objective()
 _DRIFT = 0.01
 _MOST_PLANS = 256
-_LOAD_STEP = 0.05
+_LOAD_STEP = 0.01
 _READY_STEP_S = 100e-6
 _RUNS_AT_A_TIME = 4
 """Runs for each unit that wait before they are learned from, if no new plan is needed before."""
@@ -33,9 +33,12 @@ class _Made:
     plan: Plan
     models: dict[str, ComputeModel]
     expected_s: dict[str, float]
+    together_s: float
 
-    def holds(self, units: Mapping[str, UnitModel]) -> bool:
-        """Whether the units still are as fast as the plan has them."""
+    def holds(self, units: Mapping[str, UnitModel], together_s: float) -> bool:
+        """Whether the units still are as fast as the plan has them, and bringing them together costs the same."""
+        if abs(together_s - self.together_s) > _DRIFT * self.plan.predicted_s:
+            return False
         for part in self.plan.parts:
             model = units[part.unit].compute
             if model is self.models[part.unit]:
@@ -58,6 +61,13 @@ class Planner:
         What more than one unit costs besides, to bring them together.
     overhead : float
         What cutting a part into chunks may add to its time, relative.
+    lead_s, handover_s : float, s
+        As for `adapt`.
+
+    Attributes
+    ----------
+    together_s : float, s
+        May be set when it turns out otherwise; plans are made again where that is 1 % of their time.
 
     Raises
     ------
@@ -71,12 +81,19 @@ class Planner:
     """
 
     def __init__(
-        self, units: Sequence[UnitModel], *, together_s: float = 0.0, overhead: float = 0.01
+        self,
+        units: Sequence[UnitModel],
+        *,
+        together_s: float = 0.0,
+        overhead: float = 0.01,
+        lead_s: float = 0.0,
+        handover_s: float = 0.0,
     ) -> None:
         self._units = {unit.id: unit for unit in units}
         if not units or len(self._units) < len(units):
             raise InvalidRequest(f"planner: units {[unit.id for unit in units]}; give one or more, each once")
-        self._together_s = together_s
+        self.together_s = together_s
+        self._lead_s, self._handover_s = lead_s, handover_s
         self._overhead = overhead
         self._made: dict[_Key, _Made] = {}
         self._waiting: list[tuple[str, Sample]] = []
@@ -103,7 +120,7 @@ class Planner:
             Several: the same operation, split along different axes, of which the best one is taken.
         objective : Objective
         loads : mapping of str to Load, optional
-            What else runs, by the ids of units; in steps of 5 % and 0.1 ms.
+            What else runs, by the ids of units; in steps of 1 % and 0.1 ms.
         only : collection of str, optional
             Ids of the units that may be used; None: all.
 
@@ -125,7 +142,7 @@ class Planner:
         if len(self._waiting) >= _RUNS_AT_A_TIME * len(self._units):
             self._learn()
         made = self._made.get(key)
-        if made is None or not made.holds(self._units):
+        if made is None or not made.holds(self._units, self.together_s):
             self._learn()
             self._made.pop(key, None)
             while len(self._made) >= _MOST_PLANS:
@@ -179,14 +196,24 @@ class Planner:
         plans = []
         for problem in problems:
             split = optimize(problem, units, objective, loads=loads)
-            together_s = 0.0 if objective.energy else self._together_s
-            plans.append(adapt(split, units, loads=loads, overhead=self._overhead, together_s=together_s))
+            together_s = 0.0 if objective.energy else self.together_s
+            plans.append(
+                adapt(
+                    split,
+                    units,
+                    loads=loads,
+                    overhead=self._overhead,
+                    together_s=together_s,
+                    lead_s=self._lead_s,
+                    handover_s=self._handover_s,
+                )
+            )
         best = min(plans, key=lambda plan: value_of(objective, plan.predicted_s, plan.energy_j))
         models = {unit: self._units[unit].compute for unit in best.units}
         expected = {
             part.unit: models[part.unit].predict(best.problem.features(part.count)) for part in best.parts
         }
-        return _Made(best, models, expected)
+        return _Made(best, models, expected, self.together_s)
 
 
 def _rounded(load: Load) -> Load:

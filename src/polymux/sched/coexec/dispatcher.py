@@ -100,6 +100,11 @@ class Dispatcher:
         return self._left <= 0
 
     @property
+    def handed_out(self) -> bool:
+        """Whether units have taken everything, so that nothing is left to give to others unless one fails."""
+        return not self._orphans and not any(lane.ahead for lane in self._lanes.values())
+
+    @property
     def runs(self) -> tuple[ChunkRun, ...]:
         """Chunks that were computed, in the order in which they ended."""
         return tuple(self._runs)
@@ -206,7 +211,12 @@ class Dispatcher:
         chunk = lane.ahead.popleft()
         if chunk.across_count or not self._steal:
             return chunk
-        lanes = [its for its in self._lanes.values() if not its.has_failed]
+        late = self._is_late(now_ns)
+        lanes = [
+            its
+            for its in self._lanes.values()
+            if not its.has_failed and (late or its is lane or its.taken or its.unit.id in self._planned)
+        ]
         costs = [its.cost_s(now_ns) for its in lanes]
         ahead = chunk.count + sum(area(other, lane.across) for its in lanes for other in its.ahead)
         ahead += sum(its.free_s(now_ns) / cost for its, cost in zip(lanes, costs, strict=True))

@@ -174,3 +174,35 @@ def test_the_frontier_goes_from_the_fastest_to_the_thriftiest():
 def test_what_makes_no_sense_is_refused(bad):
     with pytest.raises(InvalidRequest):
         bad()
+
+
+def test_short_parts_are_not_cut_since_nobody_could_take_their_chunks_over():
+    units = [BLAS, OPENCL]
+    short = adapt(optimize(gemm_problem(1024, 1024, 1024), units), units, overhead=1, lead_s=5e-3)
+    assert [len(part.chunks) for part in short.parts] == [1, 1]
+    long = adapt(optimize(gemm_problem(8192, 4096, 4096), units), units, overhead=1, lead_s=5e-3)
+    models = {unit.id: unit.compute for unit in units}
+    for part in long.parts:
+        assert len(part.chunks) > 2
+        assert all(
+            models[part.unit].predict(long.problem.features(chunk.count)) >= 10e-3 for chunk in part.chunks
+        )
+
+
+def test_a_part_is_predicted_to_take_what_its_chunks_take_and_handing_them_over():
+    units = [BLAS, OPENCL]
+    plan = adapt(optimize(gemm_problem(4096, 2048, 2048), units), units, overhead=0.5, handover_s=1e-3)
+    models = {unit.id: unit.compute for unit in units}
+    for part in plan.parts:
+        chunks = sum(models[part.unit].predict(plan.problem.features(chunk.count)) for chunk in part.chunks)
+        assert len(part.chunks) > 1
+        assert part.compute_s == pytest.approx(chunks + 1e-3 * (len(part.chunks) - 1))
+    assert plan.predicted_s == max(part.end_s for part in plan.parts)
+
+
+def test_a_planner_plans_again_when_bringing_units_together_costs_otherwise():
+    planner = Planner([BLAS, OPENCL], together_s=1e-4)
+    problem = gemm_problem(1024, 1024, 1024)
+    before = planner.plan(problem)
+    planner.together_s = 1e-3
+    assert planner.plan(problem).predicted_s == pytest.approx(before.predicted_s + 9e-4)

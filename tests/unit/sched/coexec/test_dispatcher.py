@@ -159,3 +159,24 @@ def test_what_makes_no_sense_is_refused():
     ):
         with pytest.raises(InvalidRequest, match="has failed"):
             call()
+
+
+def test_pieces_are_not_cut_for_units_that_are_not_in_the_plan_and_need_not_help():
+    problem = gemm_problem(4096, 2048, 2048)
+    plan = Planner(UNITS, lead_s=1.0).plan(problem, only=[unit.id for unit in UNITS[:2]])
+    dispatcher = Dispatcher(plan, UNITS)
+    planned = {part.unit: part.chunks for part in plan.parts}
+    for unit in UNITS[:2]:
+        assert not dispatcher.handed_out
+        assert dispatcher.take(unit.id, 0) == planned[unit.id][0]
+    assert dispatcher.handed_out
+    assert dispatcher.take(UNITS[2].id, 0) is None
+
+
+def test_what_a_failed_unit_leaves_is_there_to_be_handed_out():
+    plan = Planner(UNITS[:2], lead_s=1.0).plan(gemm_problem(4096, 2048, 2048))
+    dispatcher = Dispatcher(plan, UNITS[:2])
+    for unit in UNITS[:2]:
+        dispatcher.take(unit.id, 0)
+    dispatcher.failed(UNITS[0].id, 1)
+    assert not dispatcher.handed_out

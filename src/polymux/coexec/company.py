@@ -1,0 +1,70 @@
+"""How much slower units are beside others than alone: they share clock, caches and memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable
+from math import log2
+
+from polymux.perfmodel.coexec.problem import Problem
+
+WINDOW = 9
+"""Runs that are kept; the median of so many follows a lasting change after five."""
+SPIKE = 1.5
+"""A first run that is slower by more has to be confirmed by a second one."""
+
+Key = tuple[str, frozenset[str], Hashable]
+
+
+def octave(problem: Problem) -> int:
+    """Say how large a problem is: the whole part of the logarithm of its work."""
+    return int(log2(problem.unit_work * problem.extent))
+
+
+class Company:
+    """Keeps how units of one operation fare together; used by one thread at a time.
+
+    Parameters
+    ----------
+    together_s : float, s
+        What more than one unit costs besides, until it is known.
+    """
+
+    def __init__(self, together_s: float) -> None:
+        self._ratios: dict[Key, deque[float]] = {}
+        self._first_s = together_s
+        self._together_s: deque[float] = deque(maxlen=WINDOW)
+
+    @property
+    def together_s(self) -> float:
+        """What a run of several units takes longer than the one that is busy longest, in s."""
+        return _middle(self._together_s) if self._together_s else self._first_s
+
+    def took_together(self, run_s: float, busiest_s: float) -> None:
+        """Note how long a run of several units took, and the one that was busy longest."""
+        self._together_s.append(max(0.0, run_s - busiest_s))
+
+    def saw(self, unit: str, beside: Collection[str], problem: Problem, ratio: float) -> None:
+        """Note how many times longer than alone a unit took beside others; `beside` has it, too."""
+        for size in (problem, octave(problem)):
+            key = (unit, frozenset(beside), size)
+            self._ratios.setdefault(key, deque(maxlen=WINDOW)).append(ratio)
+
+    def slowdown(self, unit: str, beside: Collection[str], problem: Problem) -> float:
+        """How many times longer than alone a unit takes: as in runs of this problem, or else of its size; 1 or more."""
+        for size in (problem, octave(problem)):
+            ratios = self._ratios.get((unit, frozenset(beside), size))
+            if ratios and (len(ratios) > 1 or ratios[0] <= SPIKE):
+                return max(1.0, _middle(ratios))
+        return 1.0
+
+    def slowdowns(self, units: Collection[str], problem: Problem) -> dict[str, float]:
+        """Slowdowns of units that compute together, of those that have one."""
+        found = {unit: self.slowdown(unit, units, problem) for unit in units}
+        return {unit: slowdown for unit, slowdown in found.items() if slowdown > 1.0}
+
+
+def _middle(values: Iterable[float]) -> float:
+    """Lower median: one spike moves nothing."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
