@@ -141,6 +141,14 @@ void Segment::set_shape(uint32_t slot, uint16_t generation, const std::vector<in
   e->shaped.store(tagged(generation, 1), std::memory_order_release);
 }
 
+void Segment::forget_shape(uint32_t slot, uint16_t generation) {
+  if (slot >= kMaxBuffers) throw SegmentError("buffer slot " + std::to_string(slot) + " is out of range");
+  std::atomic<uint32_t>& shaped = placements_[slot].shaped;
+  if (shaped.load(std::memory_order_acquire) != tagged(generation, 1)) return;
+  shaped.store(tagged(generation, 0), std::memory_order_release);
+  entry(slot)->shaped.store(tagged(generation, 0), std::memory_order_release);
+}
+
 void Segment::map_foreign(uint64_t offset, uint64_t nbytes, int fd) {
   unsigned char* at = data(offset, nbytes);
   if (offset % kPageBytes != 0 || nbytes % kPageBytes != 0 || nbytes == 0) {

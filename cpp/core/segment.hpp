@@ -86,6 +86,8 @@ class Segment {
   uint32_t location(uint32_t slot) const;
   void set_location(uint32_t slot, uint16_t generation, uint32_t location);
   void set_shape(uint32_t slot, uint16_t generation, const std::vector<int64_t>& shape);
+  // The buffer's content has its declared shape again.
+  void forget_shape(uint32_t slot, uint16_t generation);
 
   // Tells a job whether it may go on, and on which device; wakes it.
   void set_gate(uint32_t index, uint32_t word, uint32_t device);

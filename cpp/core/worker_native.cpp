@@ -56,6 +56,10 @@ bool Worker::run_native(BoundQueue& b, CheckedTask& task) {
                              kernel->threads ? threads_ : 1, message, sizeof(message));
   native_tasks_.store(native_tasks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);  // one writer
   if (rc == 0) {
+    for (uint32_t i = 0; i < h.n_buffers; ++i) {
+      const CheckedRef& r = task.refs[i];
+      if ((r.access & POLYMUX_READ) == 0) b.segment->forget_shape(r.slot, r.generation);
+    }
     finish(b, h, POLYMUX_OK, "", 0, start);
   } else {
     message[sizeof(message) - 1] = '\0';

@@ -252,6 +252,7 @@ void bind_server(nb::module_& m) {
       .def("location", &Segment::location, "slot"_a)
       .def("set_location", &Segment::set_location, "slot"_a, "generation"_a, "location"_a)
       .def("set_shape", &Segment::set_shape, "slot"_a, "generation"_a, "shape"_a)
+      .def("forget_shape", &Segment::forget_shape, "slot"_a, "generation"_a)
       .def("set_gate", &Segment::set_gate, "index"_a, "word"_a, "device"_a,
            "Tell a job whether it may go on, and where.")
       .def("map_foreign", &Segment::map_foreign, "offset"_a, "nbytes"_a, "fd"_a)

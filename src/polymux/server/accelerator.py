@@ -341,8 +341,7 @@ class Accelerator:
             self._execution.bring(session, bound.queue, refs, HOST, self._relieve)
         self._execution.let_rest()
         shapes = self.isolation.run(session, ready, refs, scalars)
-        if shapes is not None:
-            report_shapes(ready, session, refs, shapes)
+        report_shapes(ready, session, refs, shapes)
         return Started(bound, task, None, ready, refs)
 
     def _look_elsewhere(self, bound: BoundQueue, task: TaskRecord, kernel_id: int) -> bool:

@@ -358,8 +358,7 @@ class Execution:
         duration_ns = end_ns - max(start_ns, self._last_end_ns)  # a stream runs one after the other
         self._last_end_ns = end_ns
         self._measurements.launched(self._device.id, ready.kernel.id, duration_ns)
-        if shapes is not None:
-            report_shapes(ready, session, refs, shapes)
+        report_shapes(ready, session, refs, shapes)
 
 
 def is_reserved(kernel_id: int) -> bool:

@@ -199,17 +199,30 @@ class KernelRunner:
             await _all_ended([self._submit(stage, values, hints) for stage in self._stages])
         except OutputTooSmall:
             pass
+        except TaskFailed:
+            # It may be no fault of the request: a part was handed on another shape than its outputs were made for.
+            if self._as_known({**between, **outputs}, shapes):
+                _close_all(outputs.values())
+                raise
         except BaseException:
             _close_all(outputs.values())
             raise
         else:
-            values = {**between, **outputs}
-            if all(values[name].shape == shapes[name] for stage in self._stages for name in stage.writes):
+            if self._as_known({**between, **outputs}, shapes):
                 return list(outputs.values())
         _close_all(outputs.values())
         self._at_once = False
         self._between.close()
         return None
+
+    def _as_known(self, values: Mapping[str, Buffer], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether all parts have given the shapes that they were known to give.
+
+        A buffer that was closed meanwhile, or belongs to a request that found it out first, tells nothing.
+        """
+        if not self._at_once or any(buffer.closed for buffer in values.values()):
+            return False
+        return all(values[name].shape == shapes[name] for stage in self._stages for name in stage.writes)
 
     def _submit(self, stage: _Stage, values: Mapping[str, Buffer], hints: Mapping[str, int]) -> Task:
         reads, writes = [values[name] for name in stage.reads], [values[name] for name in stage.writes]

@@ -172,3 +172,43 @@ def test_an_output_that_never_fits_is_an_error(runner: KernelRunner, queue: Fake
     with pytest.raises(OutputTooSmall):
         run(runner)
     assert queue.open_count == 0
+
+
+def test_a_part_that_fails_for_an_unexpected_shape_from_an_earlier_one_runs_again_part_by_part(
+    runner: KernelRunner, queue: FakeQueue
+) -> None:
+    run(runner)[0].close()
+    failures: list[str] = []
+
+    def length(name: str, given: int) -> int:
+        if name == PARTS[2].name and not failures:
+            failures.append(name)
+            raise task_failed(TaskStatus.KERNEL_FAILED, "1.0", 0, name, "shapes do not fit")
+        return 3 if name == PARTS[1].name else given
+
+    queue.length = length
+    for _ in range(2):
+        (output,) = run(runner)
+        assert output.shape == (8,)
+        output.close()
+    assert failures == [PARTS[2].name]
+    assert queue.submitted == [part.name for part in PARTS] * 4, "one of three requests ran twice"
+    assert queue.open_count == 0
+
+
+def test_a_request_whose_buffers_another_one_closed_meanwhile_runs_again(
+    runner: KernelRunner, queue: FakeQueue
+) -> None:
+    run(runner)[0].close()
+    lengths = iter([5])
+    queue.length = lambda name, given: next(lengths, given) if name == PARTS[2].name else given
+
+    async def both() -> list[Sequence[Any]]:
+        inputs: Any = [FakeBuffer((8,), 4, False)]
+        return await asyncio.gather(runner.run(inputs), runner.run(inputs))
+
+    for (output,) in asyncio.run(both()):
+        assert output.shape == (8,)
+        output.close()
+    assert len(queue.submitted) == len(PARTS) * 5
+    assert queue.open_count == 0
