@@ -62,6 +62,7 @@ class Acceptor:
         self._opening: set[asyncio.Task[None]] = set()
         self._begun = self._begun_before = 0  # in this turn of the event loop, and in the one before
         self._few: Counter[bytes] = Counter()  # let in for their paths in this turn
+        self._turn: asyncio.Handle | None = None  # ends the turn, where there is something to forget
         self._waiting: asyncio.TimerHandle | None = None
         self._open = True
         listener.setblocking(False)
@@ -72,6 +73,8 @@ class Acceptor:
         self._open = False
         if self._waiting is not None:
             self._waiting.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
         self._loop.remove_reader(self._listener.fileno())
         self._surplus.close()
         if self._opening:
@@ -83,8 +86,6 @@ class Acceptor:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        self._begun_before, self._begun = self._begun, 0
-        self._few.clear()
         for _ in range(_IN_A_TURN):
             if self._surplus.is_full():
                 self._loop.remove_reader(self._listener.fileno())  # goes on as soon as one of them has ended
@@ -109,11 +110,22 @@ class Acceptor:
                 self._begin(connection)
 
     def _let_in(self, connection: socket.socket, path: bytes) -> bool:
-        if not (self._open and self._door.has_few(path, self._few[path] + 1)):
+        if not self._open:
             return False
-        self._few[path] += 1
+        if self._door.has_few(path, self._few[path] + 1):
+            self._few[path] += 1
+        elif self._door.has_room(self._begun + self._begun_before):  # by now
+            self._begun += 1
+        else:
+            return False
         self._begin(connection)
         return True
+
+    def _next_turn(self) -> None:
+        """Forget whose requests have come by now, or will not soon: the door counts those that wait."""
+        self._begun_before, self._begun = self._begun, 0
+        self._few.clear()
+        self._turn = self._loop.call_soon(self._next_turn) if self._begun_before else None
 
     def _pause(self, error: OSError) -> None:
         _log.warning("connections have to wait: %s", error.strerror)
@@ -121,6 +133,8 @@ class Acceptor:
         self._waiting = self._loop.call_later(_PAUSE_S, self._go_on)
 
     def _begin(self, connection: socket.socket) -> None:
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._next_turn)
         protocol = self._protocol()
         self._connections.add(protocol)
         opening = self._loop.create_task(self._connect(protocol, connection))
@@ -130,7 +144,9 @@ class Acceptor:
     async def _connect(self, protocol: asyncio.Protocol, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection)
-        except OSError as error:
+        except BaseException as error:
             self._connections.discard(protocol)
             connection.close()
+            if not isinstance(error, OSError):
+                raise
             _log.debug("a connection was lost before it began: %s", error)

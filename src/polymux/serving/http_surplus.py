@@ -93,12 +93,17 @@ class Surplus:
             connection.close()
             return
         number = connection.fileno()
+        try:
+            self._poll.register(number, select.EPOLLIN)
+        except OSError:  # no memory or place to wait for it
+            self._tell(connection, reason, request or b"")
+            connection.close()
+            return
         client = _Client(connection, self._loop.time() + _PATIENCE_S, reason)
         self._clients[number] = client
         if request is not None:
             self._tell(connection, reason, request)
             client.told = True
-        self._poll.register(number, select.EPOLLIN)
         if self._timer is None:
             self._timer = self._loop.call_later(_PATIENCE_S, self._end_late)
 
@@ -170,7 +175,8 @@ class Surplus:
         self._forget(number).connection.close()
 
     def _forget(self, number: int) -> _Client:
-        self._poll.unregister(number)
+        with suppress(OSError):  # the operating system has forgotten it already
+            self._poll.unregister(number)
         return self._clients.pop(number)
 
     def _end_late(self) -> None:
