@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from polymux.client import Buffer, Queue, Task
+from polymux.client import Buffer, Client, Queue, Task
 from polymux.client.placed import PlacedArray
-from polymux.coexec.operation import Array, Way
+from polymux.coexec.operation import Array, Operation, Way
 from polymux.coexec.units import Unit
 from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.adapt import Chunk
@@ -126,9 +126,43 @@ def _index(ndim: int, axis: int | None, part: slice) -> tuple[slice, ...]:
     return tuple(part if at == axis else slice(None) for at in range(ndim))
 
 
-def contents(arrays: Sequence[Array]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shapes and dtypes, on which plans depend."""
-    return tuple((array.shape, array.dtype.str) for array in arrays)
+def call_key(
+    operation: Operation, arrays: Sequence[Array], parameters: Mapping[str, Any], *further: Hashable
+) -> Hashable:
+    """Make what is equal for calls that are split the same way: of the operation's class, on such arrays.
+
+    Raises
+    ------
+    InvalidRequest
+        For a parameter that cannot be compared.
+    """
+    own = getattr(operation, "__dict__", {})
+    shapes = tuple((array.shape, array.dtype.str) for array in arrays)
+    return (
+        type(operation),
+        tuple((name, _fixed(name, own[name])) for name in sorted(own)),
+        shapes,
+        tuple((name, _fixed(name, parameters[name])) for name in sorted(parameters)),
+        *further,
+    )
+
+
+def _fixed(name: str, value: Any) -> Hashable:
+    """Make what compares like a value and can be looked up; 1, 1.0 and True are different scalars of a kernel."""
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(_fixed(name, item) for item in value)
+    if isinstance(value, Mapping):
+        return type(value), tuple((key, _fixed(name, item)) for key, item in value.items())
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return type(value), value.shape, value.dtype.str, value.tobytes()
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidRequest(
+            f"{name}={value!r:.60} is a {type(value).__name__}, by which calls cannot be told apart; give numbers,"
+            " strings, lists or arrays of them"
+        ) from None
+    return type(value), value
 
 
 def check_out(out: Sequence[Array] | None, specs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
@@ -146,3 +180,24 @@ def check_out(out: Sequence[Array] | None, specs: Sequence[tuple[tuple[int, ...]
     for array, (shape, dtype) in zip(out, specs, strict=True):
         if array.shape != shape or array.dtype != dtype:
             raise InvalidRequest(f"out is {array.dtype}{list(array.shape)}; give {dtype}{list(shape)}")
+
+
+def give_out(out: Sequence[Array] | None, at: int, result: Array) -> Array:
+    """Put a result where the caller wants it."""
+    if out is None:
+        return result
+    if out[at] is not result:
+        out[at][...] = result
+    return out[at]
+
+
+def place_out(
+    client: Client, out: Sequence[Array] | None, at: int, inputs: Sequence[Array]
+) -> PlacedArray | None:
+    """Find where a result can be computed right where the caller wants it; None: not there."""
+    given = None if out is None else out[at]
+    if not isinstance(given, PlacedArray):
+        return None
+    buffer = given.whole()
+    apart = not any(np.may_share_memory(given, array) for array in inputs)
+    return given if buffer is not None and buffer.client is client and apart else None

@@ -49,6 +49,11 @@ class Conv2d(Operation):
         ]
         return [((x.shape[0], outputs, *size), x.dtype)]
 
+    def of_nothing(self, results: Sequence[Array]) -> None:
+        """Fill in sums over nothing."""
+        for result in results:
+            result[...] = 0
+
     def ways(self, *inputs: Array, **parameters: Any) -> Sequence[Way]:
         """Split by images, all filters for everybody; or by output channels, all images for everybody."""
         x, weight = inputs
@@ -103,14 +108,31 @@ def pair(value: int | Sequence[int], name: str) -> Pair:
     InvalidRequest
         If it is neither.
     """
-    both = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(both) != 2 or not all(isinstance(item, (int, np.integer)) for item in both):
+    both = tuple(value) if isinstance(value, (Sequence, np.ndarray)) and len(value) == 2 else (value, value)
+    if not all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in both):
         raise InvalidRequest(f"{name}={value!r:.60}: give an integer, or two for height and width")
     return int(both[0]), int(both[1])
 
 
+def group_count(value: int) -> int:
+    """Read the number of groups.
+
+    Raises
+    ------
+    InvalidRequest
+        If it is no integer.
+    """
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise InvalidRequest(f"groups={value!r:.60}: give an integer of 1 or more")
+    return int(value)
+
+
+_USUAL = (("stride", 1), ("padding", 0), ("dilation", 1))
+
+
 def _parameters(parameters: dict[str, Any]) -> tuple[Pair, Pair, Pair, int]:
-    return parameters["stride"], parameters["padding"], parameters["dilation"], parameters["groups"]
+    stride, padding, dilation = (pair(parameters.get(name, usual), name) for name, usual in _USUAL)
+    return stride, padding, dilation, group_count(parameters.get("groups", 1))
 
 
 def _positions(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from polymux.coexec.convolution import CONV2D, pair
+from polymux.coexec.convolution import CONV2D, group_count, pair
 from polymux.coexec.matrix_product import FLOATS, MATMUL
 from polymux.coexec.operation import Array
 from polymux.coexec.session import ObjectiveLike, Session
@@ -39,6 +39,8 @@ def default_session() -> Session:
                 connect,
             )  # the library's front, which puts this module's row together with the server
 
+            if gone and _session is not None and _owner == os.getpid():
+                _session.client.close()
             _session, _owner = Session(connect(name="coexec")), os.getpid()
         return _session
 
@@ -176,6 +178,9 @@ def conv2d(
     dtype = np.result_type(images, filters)
     if dtype.name not in FLOATS:
         raise InvalidRequest(f"conv2d of {images.dtype} and {filters.dtype}: give float32 or float64 arrays")
+    added = None if bias is None else np.asarray(bias, dtype)
+    if added is not None and added.shape != filters.shape[:1]:
+        raise InvalidRequest(f"conv2d with a bias of shape {added.shape}: give {filters.shape[:1]}")
     (result,) = (session or default_session()).run(
         CONV2D,
         images.astype(dtype, copy=False),
@@ -187,12 +192,9 @@ def conv2d(
         stride=pair(stride, "stride"),
         padding=pair(padding, "padding"),
         dilation=pair(dilation, "dilation"),
-        groups=int(groups),
+        groups=group_count(groups),
     )
-    if bias is not None:
-        added = np.asarray(bias, dtype)
-        if added.shape != (filters.shape[0],):
-            raise InvalidRequest(f"conv2d with a bias of shape {added.shape}: give ({filters.shape[0]},)")
+    if added is not None:
         result += added[:, None, None]
     return result
 

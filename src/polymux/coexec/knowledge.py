@@ -108,7 +108,7 @@ class Shelf:
         self.taught: set[str] = set()
         self._sets: dict[tuple[str, ...], tuple[tuple[Unit, ...], ...]] = {}
         self._waiting: list[tuple[str, Features, float]] = []
-        self._kept: dict[Hashable, Planned] = {}
+        self._kept: OrderedDict[Hashable, Planned] = OrderedDict()
         self._refined_s = self._refining_s = 0.0
         self._models: OrderedDict[int, tuple[Plan, Mapping[str, UnitModel]]] = OrderedDict()
 
@@ -167,6 +167,8 @@ class Shelf:
             begun_s = monotonic()
             planned = self._kept[full] = self._plan(ways, units, objective, loads)
             self._refining_s += monotonic() - begun_s
+            if len(self._kept) > _REMEMBERED:
+                self._kept.popitem(last=False)
         return planned
 
     def _plan(
@@ -277,7 +279,7 @@ class Knowledge:
         self._client = client
         self._store = store
         self._powers = powers
-        self._shelves: dict[tuple[str, str], Shelf] = {}
+        self._shelves: dict[tuple[type[Operation], str], Shelf] = {}
         self.trouble: str | None = None
         """Why the store could not be read or written."""
         self.refresh()
@@ -297,7 +299,7 @@ class Knowledge:
 
     def shelf(self, operation: Operation, dtype: np.dtype[Any]) -> Shelf:
         """Return the units of an operation."""
-        key = (operation.name, dtype.str)
+        key = (type(operation), dtype.str)
         shelf = self._shelves.get(key)
         if shelf is None:
             names = {kernel.name for kernel in operation.kernels}

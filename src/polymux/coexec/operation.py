@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from polymux.core.errors import InvalidRequest
 from polymux.core.implementation import Implementation
 from polymux.core.kernel_spec import KernelSpec
 from polymux.perfmodel.coexec.precision import Precision
@@ -105,6 +106,22 @@ class Operation(ABC):
     @abstractmethod
     def ways(self, *inputs: Array, **parameters: Any) -> Sequence[Way]:
         """List the ways to split a call that has been checked, at least one."""
+
+    def of_nothing(self, results: Sequence[Array]) -> None:
+        """Compute a call with an input that has no elements, of which the results have some.
+
+        No kernel runs then. An operation that has an answer, such as one that sums, fills the results here.
+
+        Raises
+        ------
+        InvalidRequest
+            By default.
+        """
+        shapes = " and ".join(str(result.shape) for result in results)
+        raise InvalidRequest(
+            f"{self.name} with an input of no elements, for a result of shape {shapes}: give inputs with elements, or"
+            f" define {type(self).__qualname__}.of_nothing"
+        )
 
     def along(
         self,

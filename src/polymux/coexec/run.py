@@ -32,7 +32,7 @@ _SHORTEST_NS = 20_000
 _LATER = 1.25
 """An idle unit is asked again when a piece has taken so many times longer than predicted, and then each time again."""
 _SOONEST_NS = 4_000_000
-_CALLERS_FAULT = (BadArgument, BadBuffer, InvalidTask)
+CALLERS_FAULT = (BadArgument, BadBuffer, InvalidTask)
 """What would fail on every device."""
 
 
@@ -180,6 +180,8 @@ class Run:
                     break
                 try:
                     piece = self._call.submit(lane.queue, lane.unit, chunk)
+                except CALLERS_FAULT:
+                    raise
                 except TaskFailed as error:
                     self._fail(lane, error)
                     break
@@ -199,7 +201,7 @@ class Run:
                 its = lane.under_way.popleft()
                 try:
                     its.piece.join()
-                except _CALLERS_FAULT:
+                except CALLERS_FAULT:
                     raise
                 except TaskFailed as error:
                     self._note(lane, ended)

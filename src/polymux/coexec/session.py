@@ -16,17 +16,19 @@ import numpy.typing as npt
 
 from polymux.client import Client
 from polymux.client.placed import PlacedArray, placed
-from polymux.coexec.call import Call, check_out, contents
+from polymux.coexec.call import Call, call_key, check_out, give_out, place_out
 from polymux.coexec.company import octave
+from polymux.coexec.failed import Failed
 from polymux.coexec.knowledge import HELPED_S, Knowledge, Planned, Shelf
 from polymux.coexec.loads import Loads
 from polymux.coexec.operation import Array, Operation, Way
 from polymux.coexec.probe import probe
 from polymux.coexec.queues import Queues
+from polymux.coexec.registered import Registered
 from polymux.coexec.report import Report
-from polymux.coexec.run import Ran, Run
+from polymux.coexec.run import CALLERS_FAULT, Ran, Run
 from polymux.coexec.units import Unit, usable
-from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.core.errors import InvalidRequest, PolymuxError, ServerGone
 from polymux.perfmodel.coexec.precision import Precision
 from polymux.perfmodel.coexec.problem import Objective
 from polymux.perfmodel.energy import PowerModel
@@ -36,7 +38,6 @@ from polymux.sched.coexec.dispatcher import Dispatcher
 ObjectiveLike = str | Mapping[str, float] | Objective
 _REMEMBERED = 256
 _SAVE_EVERY_S = 30.0
-_RETRY_FAILED_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +47,8 @@ class _Known:
     ways: tuple[Way, ...]
     shelf: Shelf
     units: tuple[Unit, ...]
+    until_s: float
+    """From when on units that had failed are to be tried again."""
     runs: int = 0
     run_s: float = 0.0
     """Predicted for the last one."""
@@ -91,8 +94,8 @@ class Session:
         self._queues = Queues(client)
         self._memory = client.queue("coexec arrays")
         self._calls: OrderedDict[Any, _Known] = OrderedDict()
-        self._registered: set[str] = set()
-        self._failed: dict[str, float] = {}
+        self._registered = Registered(client)
+        self._failed = Failed()
         self._saved_s = monotonic()
 
     # Arrays
@@ -148,23 +151,27 @@ class Session:
         Raises
         ------
         InvalidRequest
-            For inputs that do not fit, and when no device may compute it.
+            For inputs that do not fit, when no device may compute it, and when the operation's name stands for other
+            kernels in this session.
         SegmentFull
             When the arrays have no room in shared memory; `polymux.connect` takes its size.
         """
         arrays = tuple(np.asanyarray(array) for array in inputs)
         specs = operation.outputs(*arrays, **parameters)
         check_out(out, specs)
-        results = tuple(self._place_out(out, at, spec, arrays) for at, spec in enumerate(specs))
-        if not all(array.size for array in arrays):
-            for result in results:
-                result[...] = 0  # sums over nothing
-        elif all(result.size for result in results):
+        results = tuple(
+            self.empty(*spec) if (there := place_out(self.client, out, at, arrays)) is None else there
+            for at, spec in enumerate(specs)
+        )
+        filled = all(result.size for result in results)
+        if filled and not all(array.size for array in arrays):
+            operation.of_nothing(results)
+        elif filled:
             sources = tuple(self.array(array) for array in arrays)
             wanted = objective if isinstance(objective, Objective) else Objective.parse(objective)
             names = None if devices is None else frozenset([devices] if isinstance(devices, str) else devices)
             self._compute(operation, sources, results, wanted, names, precision, parameters)
-        return tuple(self._give_out(out, at, result) for at, result in enumerate(results))
+        return tuple(give_out(out, at, result) for at, result in enumerate(results))
 
     def _compute(
         self,
@@ -176,20 +183,34 @@ class Session:
         precision: Precision | None,
         parameters: Mapping[str, Any],
     ) -> None:
+        key = call_key(operation, sources, parameters, names, precision, objective)
+        excluded: dict[str, PolymuxError] = {}
+        while True:
+            with self._lock:
+                found = self._calls.get(key)
+            if (
+                found is None
+                or monotonic() > found.until_s
+                or any(unit.id in excluded for unit in found.units)
+            ):
+                found = self._prepare(
+                    key, operation, sources, results, names, precision, parameters, excluded
+                )
+            failures = self._once(found, operation.name, sources, results, objective)
+            if not failures:
+                return
+            excluded.update(failures)
+
+    def _once(
+        self,
+        found: _Known,
+        operation: str,
+        sources: tuple[PlacedArray, ...],
+        results: tuple[PlacedArray, ...],
+        objective: Objective,
+    ) -> Mapping[str, PolymuxError]:
+        """Plan and run a call; the failures, when all that took part have failed and others could compute it."""
         began_s = perf_counter()
-        key = (
-            operation.name,
-            contents(sources),
-            tuple(sorted(parameters.items())),
-            names,
-            precision,
-            objective,
-        )
-        with self._lock:
-            found = self._calls.get(key)
-        if found is None:
-            found = self._prepare(key, operation, sources, results, names, precision, parameters)
-            began_s = perf_counter()
         ways, shelf, units = found.ways, found.shelf, found.units
         with self._lock:
             found.runs += 1
@@ -199,6 +220,7 @@ class Session:
             taking = planned.taking_part(objective)
             models = [planned.models[unit.id] for unit in taking]
             work = Dispatcher(planned.plan, models, loads=planned.loads(loads), steal=self.steal)
+            taking = tuple(unit for unit in taking if unit.id in work.units)
             self._loads.begin(taking)
         planned_s = perf_counter()
         try:
@@ -210,16 +232,16 @@ class Session:
             with self._lock:
                 self._loads.end(taking)
         ended_s = perf_counter()
-        if not done:
-            with self._lock:
-                self._note_failures(run)
-            self._compute(operation, sources, results, objective, names, precision, parameters)
-            return
         with self._lock:
+            self._note_failures(run.failures)
+            if not done:
+                return run.failures
             self.last = Report(
-                operation.name, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
+                operation, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
             )
             self._learn(found, planned, run, ended_s - planned_s)
+        self._look_around(ended_s - planned_s)
+        return {}
 
     def _prepare(
         self,
@@ -230,46 +252,46 @@ class Session:
         names: frozenset[str] | None,
         precision: Precision | None,
         parameters: Mapping[str, Any],
+        excluded: dict[str, PolymuxError],
     ) -> _Known:
         """Find out how calls like this one can be split, and on which units; measures units that nobody knows."""
-        with self._lock:
-            ways = tuple(operation.ways(*sources, **parameters))
-            shelf = self._shelf(operation, results[0].dtype)
-            units = self._usable(operation, shelf, names, precision)
-            unknown = shelf.unknown(units)
-        if unknown:
-            self._probe(shelf, unknown, Call(ways[0], sources, results))
-        with self._lock:
-            left = set(shelf.unknown(units))
-            known = _Known(ways, shelf, tuple(unit for unit in units if unit not in left))
-            now_s = monotonic()
-            self._failed = {
-                name: at_s for name, at_s in self._failed.items() if now_s - at_s < _RETRY_FAILED_S
-            }
-            if not self._failed:  # else those that have failed are to be tried again later
-                self._calls[key] = known
-                if len(self._calls) > _REMEMBERED:
-                    self._calls.popitem(last=False)
-            return known
+        while True:
+            with self._lock:
+                ways = tuple(operation.ways(*sources, **parameters))
+                shelf = self._shelf(operation, results[0].dtype)
+                units = self._usable(operation, shelf, names, precision, excluded)
+                unknown = shelf.unknown(units)
+            if unknown:
+                excluded.update(self._probe(shelf, unknown, Call(ways[0], sources, results)))
+            with self._lock:
+                left = set(shelf.unknown(units))
+                known = _Known(
+                    ways, shelf, tuple(unit for unit in units if unit not in left), self._failed.until_s()
+                )
+                if known.units:
+                    self._calls[key] = known
+                    if len(self._calls) > _REMEMBERED:
+                        self._calls.popitem(last=False)
+                    return known
 
-    def _probe(self, shelf: Shelf, unknown: Sequence[Unit], call: Call) -> None:
-        """Measure units of which nothing is known on pieces of this call, one after the other."""
+    def _probe(self, shelf: Shelf, unknown: Sequence[Unit], call: Call) -> Mapping[str, PolymuxError]:
+        """Measure units of which nothing is known on pieces of this call, one after the other; what failed."""
+        failures: dict[str, PolymuxError] = {}
         with self._probing:
-            failure: PolymuxError | None = None
             for unit in shelf.unknown(unknown):
                 try:
                     with self._queues.lend([unit]) as lanes:
                         compute = probe(call, unit, lanes[unit])
+                except (*CALLERS_FAULT, ServerGone):
+                    raise
                 except PolymuxError as error:
-                    failure = error
-                    self._failed[unit.id] = monotonic()
+                    failures[unit.id] = error
                     continue
                 with self._lock:
                     shelf.learn(unit, compute)
-            if failure is not None and not [
-                unit for unit in shelf.units if unit not in shelf.unknown(shelf.units)
-            ]:
-                raise failure
+        with self._lock:
+            self._failed.note(failures)
+        return failures
 
     def _learn(self, known: _Known, planned: Planned, run: Run, run_s: float) -> None:
         """Refine the models by what a run took, unless something disturbed it."""
@@ -293,31 +315,40 @@ class Session:
                 for ran in pieces:
                     known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds / slowdown)
         known.shelf.refine(known.runs)
-        self._note_failures(run)
-        if self._loads.wants_sample(run_s):
-            begun_s = perf_counter()
-            status = self.client.status()
-            self._loads.sampled(status, str(self.client.session), perf_counter() - begun_s)
         if monotonic() - self._saved_s > _SAVE_EVERY_S:
             self._saved_s = monotonic()
             threading.Thread(target=self.save, name="polymux-coexec-save", daemon=True).start()
 
-    def _note_failures(self, run: Run) -> None:
+    def _look_around(self, run_s: float) -> None:
+        """Ask the server what else runs, where that is due; the call is complete, so no failure here is its own."""
+        with self._lock:
+            if not self._loads.wants_sample(run_s):
+                return
+        begun_s = perf_counter()
+        try:
+            status = self.client.status()
+        except PolymuxError:  # the next call tells when the server is gone
+            return
+        with self._lock:
+            self._loads.sampled(status, str(self.client.session), perf_counter() - begun_s)
+
+    def _note_failures(self, failures: Mapping[str, PolymuxError]) -> None:
         """Leave units that have failed out for a while."""
-        if run.failures:
-            self._failed.update(dict.fromkeys(run.failures, monotonic()))
+        if failures:
+            self._failed.note(failures)
             self._calls.clear()
 
     def _usable(
-        self, operation: Operation, shelf: Shelf, names: frozenset[str] | None, precision: Precision | None
+        self,
+        operation: Operation,
+        shelf: Shelf,
+        names: frozenset[str] | None,
+        precision: Precision | None,
+        excluded: Mapping[str, PolymuxError],
     ) -> tuple[Unit, ...]:
-        now_s = monotonic()
         found = usable(shelf.units, shelf.dtype, precision, names)
-        working = tuple(
-            unit for unit in found if now_s - self._failed.get(unit.id, -_RETRY_FAILED_S) >= _RETRY_FAILED_S
-        )
         if found:
-            return working or found
+            return self._failed.choose(found, excluded)
         there = ", ".join(sorted({unit.id for unit in usable(shelf.units, shelf.dtype, precision, None)}))
         asked = "" if names is None else f" among {', '.join(sorted(names))}"
         raise InvalidRequest(
@@ -325,36 +356,9 @@ class Session:
         )
 
     def _shelf(self, operation: Operation, dtype: np.dtype[Any]) -> Shelf:
-        if operation.name not in self._registered:
-            for kernel in operation.kernels:
-                if kernel.spec is not None:
-                    for implementation in kernel.implementations:
-                        self.client.register(kernel.spec, implementation)
-                    self._knowledge.forget_kernels()
-            self._registered.add(operation.name)
+        if self._registered.add(operation):
+            self._knowledge.forget_kernels()
         return self._knowledge.shelf(operation, dtype)
-
-    def _place_out(
-        self,
-        out: Sequence[Array] | None,
-        at: int,
-        spec: tuple[tuple[int, ...], np.dtype[Any]],
-        inputs: Sequence[Array],
-    ) -> PlacedArray:
-        given = None if out is None else out[at]
-        if isinstance(given, PlacedArray):
-            buffer = given.whole()
-            apart = not any(np.may_share_memory(given, array) for array in inputs)
-            if buffer is not None and buffer.client is self.client and apart:
-                return given
-        return self.empty(*spec)
-
-    def _give_out(self, out: Sequence[Array] | None, at: int, result: PlacedArray) -> Array:
-        if out is None:
-            return result
-        if out[at] is not result:
-            out[at][...] = result
-        return out[at]
 
     # What it knows
 

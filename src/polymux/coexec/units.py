@@ -10,6 +10,7 @@ import numpy as np
 from polymux.coexec.operation import ChunkKernel, Operation
 from polymux.coexec.places import Place
 from polymux.core.dtype import DType
+from polymux.core.errors import InvalidRequest
 from polymux.perfmodel.coexec.compute import ComputeModel
 from polymux.perfmodel.coexec.precision import Precision, allowed
 from polymux.perfmodel.coexec.unit import UnitModel
@@ -130,7 +131,20 @@ def usable(
     lowest: Precision | None,
     names: Collection[str] | None,
 ) -> tuple[Unit, ...]:
-    """Leave out units that compute less exactly than the caller allows, and those on devices that were not named."""
+    """Leave out units that compute less exactly than the caller allows, and those on devices that were not named.
+
+    Raises
+    ------
+    InvalidRequest
+        For a name that is none of a unit, stream or device.
+    """
+    unknown = sorted(name for name in names or () if not any(unit.is_named((name,)) for unit in units))
+    if unknown:
+        there = ", ".join(sorted({unit.place.device for unit in units}))
+        raise InvalidRequest(
+            f"devices={', '.join(unknown)}: no device of that name computes this on {dtype}; give devices (of"
+            f" {there or 'none'}), their streams such as cpu:0/0, or units such as cpu:0/0/coexec_gemm"
+        )
     own = _PRECISIONS.get(dtype.name, "fp64")
     return tuple(
         unit

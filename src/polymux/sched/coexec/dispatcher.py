@@ -95,6 +95,11 @@ class Dispatcher:
         self._stolen: dict[Chunk, str] = {}
 
     @property
+    def units(self) -> frozenset[str]:
+        """Those that may take chunks; where the plan has a unit of a device, its others are set aside."""
+        return frozenset(self._lanes)
+
+    @property
     def finished(self) -> bool:
         """Whether everything is computed."""
         return self._left <= 0
