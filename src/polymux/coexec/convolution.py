@@ -108,7 +108,9 @@ def pair(value: int | Sequence[int], name: str) -> Pair:
     InvalidRequest
         If it is neither.
     """
-    both = tuple(value) if isinstance(value, (Sequence, np.ndarray)) and len(value) == 2 else (value, value)
+    both: tuple[Any, ...] = (
+        tuple(value) if isinstance(value, (Sequence, np.ndarray)) and len(value) == 2 else (value, value)
+    )
     if not all(isinstance(item, (int, np.integer)) and not isinstance(item, bool) for item in both):
         raise InvalidRequest(f"{name}={value!r:.60}: give an integer, or two for height and width")
     return int(both[0]), int(both[1])
