@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from polymux.client import Client
+from polymux.client import Buffer, Client
 from polymux.coexec import Session
 from polymux.coexec.nodes import SessionNode, mark_model
-from polymux.core.errors import InvalidRequest
+from polymux.core.dtype import DType
+from polymux.core.errors import Closed, InvalidRequest
 from polymux.onnxgraph.heavy import DOMAIN, HeavyNode, has_heavy_nodes, mark, plain, take_apart
-from polymux.serving.heavy_layers import HeavyLayers
+from polymux.serving import heavy_layers
+from polymux.serving.errors import ModelLoadError
+from polymux.serving.heavy_layers import HeavyLayers, HeavyRunner
+from polymux.serving.kernel_runner import KernelRunner
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.registered_model import register_model
 
@@ -81,10 +88,6 @@ def test_the_pieces_give_what_the_whole_gives(session: Session, names: tuple[str
 
 
 def test_a_served_model_with_marked_layers_answers_as_the_whole(client: Client, tmp_path: Path) -> None:
-    import asyncio
-
-    from polymux.core.dtype import DType
-
     source, target = tmp_path / "source.onnx", tmp_path / "model.onnx"
     onnx.save(model(), str(source))
     x = np.random.default_rng(6).standard_normal((3, 3, 16, 16), dtype=np.float32)
@@ -103,6 +106,129 @@ def test_a_served_model_with_marked_layers_answers_as_the_whole(client: Client, 
         result.close()
     runner.close()
     layers.close()
+
+
+@pytest.fixture
+def served(client: Client, tmp_path: Path) -> Iterator[Served]:
+    made = Served(client, tmp_path)
+    yield made
+    made.layers.close()
+
+
+class Served:
+    """A model of which all but Relu and Flatten is marked."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.client = client
+        self.path = folder / "model.onnx"
+        onnx.save(mark(model(), ("conv0", "conv1", "gemm", "matmul")), str(self.path))
+        self.layers = HeavyLayers()
+        self.x = np.random.default_rng(6).standard_normal((3, 3, 16, 16), dtype=np.float32)
+
+    def runner(self) -> HeavyRunner:
+        apart = self.layers.look(self.path)
+        assert apart is not None
+        registered = register_model(self.client, "served", 1, apart.path, ModelConfig())
+        return self.layers.runner(self.client, registered, apart, "cpu:0")
+
+    def given(self, runner: HeavyRunner) -> Buffer:
+        given = runner.allocate(self.x.shape, DType.F32)
+        given.numpy()[...] = self.x
+        return given
+
+
+def test_what_lies_between_goes_as_soon_as_nobody_reads_it_any_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[Any] = []
+    open_before: list[int] = []
+    run = SessionNode.run
+
+    def watched(node: SessionNode, values: Any) -> Any:
+        open_before.append(sum(not result.buffer.closed for result in results))
+        results.append(run(node, values))
+        return results[-1]
+
+    monkeypatch.setattr(SessionNode, "run", watched)
+    runner = served.runner()
+    (result,) = asyncio.run(runner.run([served.given(runner)]))
+    np.testing.assert_allclose(result.numpy(), answer(model(), served.x), rtol=1e-3, atol=1e-4)
+    assert len(results) == 4
+    assert max(open_before) <= 1
+    runner.close()
+
+
+def test_a_cancelled_request_leaves_no_result_and_closing_waits_for_its_layer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Event(), threading.Event()
+    results: list[Any] = []
+    run = SessionNode.run
+
+    def held(node: SessionNode, values: Any) -> Any:
+        begun.set()
+        assert gate.wait(30)
+        results.append(run(node, values))
+        return results[-1]
+
+    monkeypatch.setattr(SessionNode, "run", held)
+    runner = served.runner()
+    given = served.given(runner)
+
+    async def scenario() -> None:
+        request = asyncio.create_task(runner.run([given]))
+        await asyncio.to_thread(begun.wait, 30)
+        request.cancel()
+        closing = asyncio.create_task(asyncio.to_thread(runner.close))
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await closing
+
+    asyncio.run(scenario())
+    assert [result.buffer.closed for result in results] == [True]
+    with pytest.raises(Closed):
+        asyncio.run(runner.run([given]))
+
+
+@pytest.mark.parametrize("last", ["piece-4", "served/1"])
+def test_a_model_of_which_a_piece_is_refused_leaves_nothing_open(
+    served: Served, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+
+    class Watched(KernelRunner):
+        closed = False
+
+        def __init__(self, client: Client, spec: Any, device: str | None) -> None:
+            if spec.name.endswith(last):
+                raise ModelLoadError("no room")
+            super().__init__(client, spec, device)
+            opened.append(self)
+
+        def close(self) -> None:
+            super().close()
+            self.closed = True
+
+    class WatchedSession(Session):
+        closed = False
+
+        def __init__(self, client: Client) -> None:
+            super().__init__(client)
+            opened.append(self)
+
+        def close(self) -> None:
+            super().close()
+            self.closed = True
+
+    monkeypatch.setattr(heavy_layers, "KernelRunner", Watched)
+    monkeypatch.setattr(heavy_layers, "Session", WatchedSession)
+    with pytest.raises(ModelLoadError, match="no room"):
+        served.runner()
+    assert len(opened) > 1
+    assert all(each.closed for each in opened)
 
 
 @pytest.mark.parametrize(

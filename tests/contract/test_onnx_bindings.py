@@ -144,6 +144,25 @@ def test_a_kept_binding_that_fails_tells_the_models_own_error(rig: Rig, tmp_path
     np.testing.assert_array_equal(rig.get(y), rows(4, 0)[1:3])
 
 
+def test_a_kept_binding_that_fails_is_tried_once_more_and_not_twice(
+    rig: Rig, double: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Prepared(rig, double)
+    x, y = rig.put(rows(4, 0)), rig.put(np.zeros((4, 3), np.float32), Access.WRITE)
+    model.run(x, y)
+    calls: list[Any] = []
+
+    def fail(_: Any, binding: Any) -> None:
+        calls.append(binding)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(onnx_run.PreparedOnnx, "_call", fail)
+    with pytest.raises(LaunchError, match="onnxruntime failed: broken"):
+        model.run(x, y)
+    assert len(calls) == 2
+    assert model.kept == 0
+
+
 def _host(array: Any, access: Access) -> Operand:
     return Operand(BufferView(0, DType.F32, array.shape, array.nbytes, access, 0), array)
 

@@ -71,7 +71,7 @@ class PreparedOnnx:
         for tensor, operand in zip(session.outputs, outputs, strict=True):
             _check_dtype(tensor, operand)
             shapes.append(_expected(tensor, extents, operand))
-        actual, binding = self._run(inputs, outputs, shapes)
+        actual, binding = self._run(inputs, outputs, shapes, failed=kept is not None)
         checked = check_shapes(self._spec, actual, operands)
         if binding is not None:
             self._keep(places, binding, checked)
@@ -90,12 +90,20 @@ class PreparedOnnx:
             self._session.session.run_with_iobinding(binding)
 
     def _run(
-        self, inputs: Sequence[Operand], outputs: Sequence[Operand], shapes: list[tuple[int, ...] | None]
+        self,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        shapes: list[tuple[int, ...] | None],
+        *,
+        failed: bool,
     ) -> tuple[Shapes, Any | None]:
-        """Return the outputs' shapes, and the binding where it can be used again."""
+        """Return the outputs' shapes, and the binding where it can be used again.
+
+        With `failed`, it has just failed with outputs bound as they would be here.
+        """
         session = self._session
         binds = session.binds_outputs and any(shape is not None for shape in shapes)
-        if binds:
+        if binds and not failed:
             try:
                 return self._attempt(inputs, outputs, shapes)
             except LaunchError:

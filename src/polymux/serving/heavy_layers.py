@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Condition
 from typing import Any, cast
 
 from polymux.client import Buffer, Client
@@ -15,7 +17,7 @@ from polymux.client.placed import placed
 from polymux.coexec import Session
 from polymux.coexec.nodes import SessionNode
 from polymux.core.dtype import DType
-from polymux.core.errors import PolymuxError
+from polymux.core.errors import Closed, PolymuxError
 from polymux.core.implementation import OnnxModel
 from polymux.onnxgraph.file import load_model, save_model
 from polymux.onnxgraph.heavy import DOMAIN, HeavyNode, has_heavy_nodes, plain, take_apart
@@ -82,22 +84,28 @@ class HeavyLayers:
         ModelLoadError
             With the reason.
         """
+        stages: list[_Between | SessionNode] = []
         try:
-            stages: list[_Between | SessionNode] = []
-            session = Session(client)
-            for number, piece in enumerate(apart.pieces, 1):
-                if isinstance(piece, HeavyNode):
-                    stages.append(SessionNode(session, piece))
-                    continue
-                path, reads, writes = piece
-                name = f"{model.spec.name}/piece-{number}"
-                spec = register_versions(client, name, OnnxModel(str(path)), path)
-                stages.append(_Between(KernelRunner(client, spec, device), reads, writes))
+            with ExitStack() as made:
+                session = Session(client)
+                made.callback(_close_session, session)
+                for number, piece in enumerate(apart.pieces, 1):
+                    if isinstance(piece, HeavyNode):
+                        stages.append(SessionNode(session, piece))
+                        continue
+                    path, reads, writes = piece
+                    name = f"{model.spec.name}/piece-{number}"
+                    spec = register_versions(client, name, OnnxModel(str(path)), path)
+                    between = KernelRunner(client, spec, device)
+                    made.callback(between.close)
+                    stages.append(_Between(between, reads, writes))
+                runner = HeavyRunner(client, model, session, stages, device)
+                made.pop_all()  # they are the runner's
         except PolymuxError as error:
             raise ModelLoadError(str(error)) from error
         heavy = [stage.node.name for stage in stages if isinstance(stage, SessionNode)]
         _log.info("model %s: all devices compute %s", model.spec.name, ", ".join(heavy))
-        return HeavyRunner(client, model, session, stages, device)
+        return runner
 
     def close(self) -> None:
         """Remove the files; calling it again is fine."""
@@ -152,7 +160,9 @@ class HeavyRunner:
 
     Notes
     -----
-    A request runs stage by stage. Marked layers wait in a thread; several requests have layers under way together.
+    A request runs stage by stage. Marked layers wait in a thread; several requests have layers under way together. What
+    lies between stays until the last stage that reads it. A request that is cancelled ends with the layer under way,
+    which reads its buffers.
     """
 
     def __init__(
@@ -168,6 +178,10 @@ class HeavyRunner:
         self._stages = stages
         self._inputs = [param.name for param in model.spec.inputs]
         self._results = [param.name for param in model.spec.outputs]
+        self._last_use = {name: at for at, stage in enumerate(stages) for name in stage.reads}
+        self._under_way = 0
+        self._closed = False
+        self._changed = Condition()
 
     def check_room(self) -> None:
         """Let every request come."""
@@ -191,6 +205,8 @@ class HeavyRunner:
         ------
         TaskFailed
             When a stage failed.
+        Closed
+            When the runner is closed.
         InvalidRequest
             When a marked layer gets shapes that do not fit.
         QueueFull, SegmentFull
@@ -200,9 +216,9 @@ class HeavyRunner:
         values = dict(zip(self._inputs, buffers, strict=True))
         made: dict[str, Buffer] = {}
         try:
-            for stage in self._stages:
+            for at, stage in enumerate(self._stages):
                 if isinstance(stage, SessionNode):
-                    made[stage.node.writes] = await asyncio.to_thread(_compute, stage, dict(values))
+                    made[stage.node.writes] = await self._in_a_thread(stage, dict(values))
                 else:
                     outputs = await stage.runner.run(
                         [values[name] for name in stage.reads],
@@ -212,23 +228,61 @@ class HeavyRunner:
                     )
                     made.update(zip(stage.writes, outputs, strict=True))
                 values.update(made)
+                self._drop_used(made, values, at)
             return [made.pop(name) for name in self._results]
         finally:
             for buffer in made.values():
                 buffer.close()
 
     def close(self) -> None:
-        """Close the queues; running tasks end first."""
+        """Close the queues; running tasks and layers end first."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._under_way)
         self._whole.close()
         for stage in self._stages:
             if isinstance(stage, _Between):
                 stage.runner.close()
-        if not self._session.client.closed and not self._session.client.server_gone:
-            self._session.close()
+        _close_session(self._session)
+
+    def _drop_used(self, made: dict[str, Buffer], values: dict[str, Buffer], at: int) -> None:
+        """Give back what no stage behind this one needs."""
+        for name in [name for name in made if self._last_use.get(name, -1) <= at]:
+            if name not in self._results:
+                del values[name]
+                made.pop(name).close()
+
+    async def _in_a_thread(self, stage: SessionNode, values: Mapping[str, Buffer]) -> Buffer:
+        work = asyncio.ensure_future(asyncio.to_thread(self._compute, stage, values))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(_close_result)
+            await asyncio.wait([work])  # it reads what the request's end gives back
+            raise
+
+    def _compute(self, stage: SessionNode, values: Mapping[str, Buffer]) -> Buffer:
+        with self._changed:
+            if self._closed:
+                raise Closed("the model is unloaded")
+            self._under_way += 1
+        try:
+            arrays: dict[str, Any] = {name: placed(values[name]) for name in stage.reads}
+            buffer = stage.run(arrays).buffer
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+        assert buffer is not None, "results lie in buffers"
+        return buffer
 
 
-def _compute(stage: SessionNode, values: Mapping[str, Buffer]) -> Buffer:
-    arrays: dict[str, Any] = {name: placed(values[name]) for name in stage.reads}
-    buffer = stage.run(arrays).buffer
-    assert buffer is not None, "results lie in buffers"
-    return buffer
+def _close_result(work: asyncio.Future[Buffer]) -> None:
+    """Give back the result of a layer that nobody waits for any more."""
+    if not work.cancelled() and work.exception() is None:
+        work.result().close()
+
+
+def _close_session(session: Session) -> None:
+    if not session.client.closed and not session.client.server_gone:
+        session.close()
