@@ -75,6 +75,7 @@ class OpenCLQueue:
         self._max_dimensions = int(self.device.max_work_item_dimensions)
         self._local_nbytes = int(self.device.local_mem_size)
         self._scratch: list[Any] = []
+        self._most_scratch = 0
 
     def commands(
         self, plan: OpenCLPlan, functions: Mapping[str, KernelFunction], operands: Sequence[Operand]
@@ -129,6 +130,7 @@ class OpenCLQueue:
     def trim(self) -> None:
         """Give scratch memory back."""
         self._scratch = []
+        self._most_scratch = 0
 
     def _wait_out(self) -> None:
         try:
@@ -202,7 +204,11 @@ class OpenCLQueue:
             raise failed(f"function {launch.entry!r} {problem}")
 
     def _scratch_buffers(self, sizes: Sequence[int]) -> list[Any]:
-        """Choose or make a buffer of at least each size; the driver keeps one that is dropped until its use ends."""
+        """Choose or make a buffer of at least each size; the driver keeps one that is dropped until its use ends.
+
+        As many are kept as a plan has had at most, the largest ones: plans that differ do not make them anew by turns.
+        """
+        self._most_scratch = max(self._most_scratch, len(sizes))
         kept = sorted(self._scratch, key=lambda buffer: int(buffer.size))
         chosen = []
         for nbytes in sizes:
@@ -212,8 +218,9 @@ class OpenCLQueue:
             else:
                 kept.remove(fitting)
             chosen.append(fitting)
-        self._scratch = chosen
-        return list(chosen)
+        by_size = sorted(chosen + kept, key=lambda buffer: int(buffer.size), reverse=True)
+        self._scratch = by_size[: self._most_scratch]
+        return chosen
 
 
 class OpenCLLaunched:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,9 @@ def _counts(table: TomlTable, path: Path, values: NDArray[np.float64]) -> Arriva
 def _column(table: TomlTable, path: Path, key: str, name: str) -> NDArray[np.float64]:
     """Read a column as numbers."""
     try:
-        columns = _read_parquet(path, name) if path.suffix == ".parquet" else _read_csv(path)
+        if path.suffix != ".parquet":
+            return _read_csv(table, path, key, name)
+        columns = _read_parquet(path, name)
     except OSError as error:
         remedy = f"cannot be read: {error.strerror or error}; give the path of a CSV or Parquet file"
         raise table.error("file", str(path), remedy) from error
@@ -91,26 +95,49 @@ def _column(table: TomlTable, path: Path, key: str, name: str) -> NDArray[np.flo
         raise table.error("file", str(path), remedy) from error
     except (ValueError, csv.Error) as error:
         raise table.error("file", str(path), f"is no CSV or Parquet: {error}") from error
-    if name not in columns:
-        remedy = f"{path} has no such column; it has {', '.join(columns) or 'none'}"
-        raise table.error(key, name, remedy)
+    _check_name(table, path, key, name, list(columns))
     try:
         return np.asarray(columns[name], np.float64)
     except (ValueError, TypeError) as error:
         raise table.error(key, name, f"{path}: {error}; give numbers only") from error
 
 
-def _read_csv(path: Path) -> dict[str, Any]:
+def _check_name(table: TomlTable, path: Path, key: str, name: str, names: Sequence[str]) -> None:
+    if names.count(name) > 1:
+        remedy = f"{path}: several columns are named {name!r}; name each differently"
+        raise table.error(key, name, remedy)
+    if name not in names:
+        remedy = f"{path} has no such column; it has {', '.join(filter(None, names)) or 'none'}"
+        raise table.error(key, name, remedy)
+
+
+def _read_csv(table: TomlTable, path: Path, key: str, name: str) -> NDArray[np.float64]:
+    """Read a column; whatever is wrong in a line is told with its number. Empty lines are none at the end only."""
+    values: list[float] = []
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True)
-        names = [name for name in reader.fieldnames or [] if name]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"several columns are named {twice[0]!r}")
-        columns: dict[str, list[Any]] = {name: [] for name in names}
+        reader = csv.reader(file, skipinitialspace=True, strict=True)
+        names = [each.strip() for each in next(reader, [])]
+        _check_name(table, path, key, name, names)
+        at, empty = names.index(name), 0
         for row in reader:
-            for name in names:
-                columns[name].append(row[name] if row[name] is not None else "nan")
-    return columns
+            if not row or row == [""]:
+                empty = empty or reader.line_num
+                continue
+            where = f"{path}: line {reader.line_num}"
+            if empty:
+                remedy = f"{path}: line {empty} is empty; remove it or give a value"
+                raise table.error("file", str(path), remedy)
+            if len(row) != len(names):
+                remedy = f"{where} has {len(row)} values, {', '.join(row)!r}; give {len(names)}, as its first line"
+                raise table.error("file", str(path), remedy)
+            try:
+                value = float(row[at])
+            except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
+                raise table.error(key, name, f"{where} holds {row[at]!r}; give numbers only")
+            values.append(value)
+    return np.asarray(values, np.float64)
 
 
 def _read_parquet(path: Path, name: str) -> dict[str, Any]:

@@ -186,3 +186,24 @@ def test_scratch_memory_of_any_size_serves_one_plan_after_the_other_until_it_is_
     queue.trim()
     run(nbytes)
     assert driver.allocated == [nbytes, nbytes]
+
+
+def test_plans_that_differ_by_turns_do_not_make_their_scratch_memory_anew(
+    driver: FakeDriver, queue: OpenCLQueue, function: KernelFunction
+) -> None:
+    launch = OpenCLLaunch("f", (ScratchArgument(0), ScalarArgument(DType.F32, 1.0)), (4,), None)
+    large = OpenCLPlan((launch,), scratch_nbytes=(10_000_000, 1_000))
+    small = OpenCLPlan((launch,), scratch_nbytes=(1_000,))
+    for each in (large, small) * 3:
+        queue.start(queue.commands(each, {"f": function}, []))
+    assert driver.allocated == [10_000_000, 1_000]
+
+
+def test_no_more_scratch_memory_is_kept_than_the_plan_with_most_of_it_had(
+    driver: FakeDriver, queue: OpenCLQueue, function: KernelFunction
+) -> None:
+    launch = OpenCLLaunch("f", (ScratchArgument(0), ScalarArgument(DType.F32, 1.0)), (4,), None)
+    sizes = (100, 200, 300, 400, 400, 100)
+    for nbytes in sizes:
+        queue.start(queue.commands(OpenCLPlan((launch,), scratch_nbytes=(nbytes,)), {"f": function}, []))
+    assert driver.allocated == [100, 200, 300, 400], "the largest one is kept, and serves the smaller sizes"

@@ -292,7 +292,15 @@ def test_what_is_wrong_is_told_with_file_key_and_remedy(what: str) -> None:
         ("n\n1\n-3\n", "counts = 'n'", "-3 is not a whole number"),
         ("n\n1.5\n", "counts = 'n'", "1.5 is not a whole number"),
         ("n\nnan\n", "timestamps = 'n'", "nan"),
-        ("k,n\n1,2\n3\n", "counts = 'n'", "nan"),
+        ("k,n\n1,2\n3\n", "counts = 'n'", "line 3 has 1 values, '3'; give 2"),
+        ("k,n\n1,2\n3,4,5\n", "counts = 'n'", "line 3 has 3 values, '3, 4, 5'; give 2"),
+        ("n\n1\n\n2\n", "counts = 'n'", "line 3 is empty; remove it or give a value"),
+        ("n\n\n\n2\n", "timestamps = 'n'", "line 2 is empty"),
+        ('n\n1\n""\n2\n', "counts = 'n'", "line 3 is empty"),
+        ("k,n\n1,2\n3,\n", "counts = 'n'", "line 3 holds ''; give numbers only"),
+        ("n\n1\nmany\n", "counts = 'n'", "line 3 holds 'many'"),
+        ("n\n1\ninf\n", "counts = 'n'", "line 3 holds 'inf'"),
+        ('n\n"1" 2\n', "counts = 'n'", "is no CSV"),
         ("n\n1e12\n", "counts = 'n'", "at most"),
         ("n\n0\n0\n", "counts = 'n'", "the trace is empty"),
         ("n,n\n1,2\n", "counts = 'n'", "several columns are named 'n'"),
@@ -310,6 +318,18 @@ def test_a_bad_trace_is_told_with_what_is_wrong_in_it(
         arrivals(f"{{ process = 'trace', file = 't.csv'{', ' if column else ''}{column} }}", tmp_path)
     assert remedy in caught.value.remedy, str(caught.value)
     assert caught.value.key.startswith("model[0].arrivals.")
+
+
+def test_empty_lines_at_the_end_of_a_trace_are_no_values(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n\n3\n5\n\n\n")
+    assert arrivals(TRACE, tmp_path) == Counts((3, 5), 10**9)
+
+
+def test_a_column_name_given_twice_is_not_told_as_a_file_that_is_no_csv(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n,n\n1,2\n")
+    with pytest.raises(ConfigError, match="name each differently") as caught:
+        arrivals(TRACE, tmp_path)
+    assert "is no CSV" not in str(caught.value)
 
 
 def test_a_trace_that_cannot_be_read_is_told(tmp_path: Path) -> None:

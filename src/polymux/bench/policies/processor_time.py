@@ -31,19 +31,25 @@ class ProcessorTime:
         Raises
         ------
         PolymuxError
-            If the kernel does not count it.
+            If the kernel does not count it, or the process has ended.
         """
         ran_ns = waited_ns = 0
-        for folder in Path(f"/proc/{pid}/task").iterdir():
+        process = Path(f"/proc/{pid}")
+        try:
+            threads = list((process / "task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):
+            raise _ended(pid) from None
+        for folder in threads:
             try:
                 fields = (folder / "schedstat").read_text().split()
-            except ProcessLookupError:
+            except (FileNotFoundError, ProcessLookupError) as error:
+                if not process.exists():
+                    raise _ended(pid) from None
+                if folder.exists():
+                    raise _not_counted(folder, error) from error
                 continue  # the thread has just ended
             except OSError as error:
-                raise PolymuxError(
-                    f"cannot read the processor time of threads from {folder}/schedstat: {error.strerror}; the"
-                    " benchmark needs a kernel with scheduler statistics (CONFIG_SCHED_INFO)"
-                ) from error
+                raise _not_counted(folder, error) from error
             ran_ns += int(fields[0])
             waited_ns += int(fields[1])
         return cls(ran_ns, waited_ns)
@@ -55,3 +61,14 @@ class ProcessorTime:
     def __add__(self, other: ProcessorTime) -> ProcessorTime:
         """Both together."""
         return ProcessorTime(self.ran_ns + other.ran_ns, self.waited_ns + other.waited_ns)
+
+
+def _ended(pid: int) -> PolymuxError:
+    return PolymuxError(f"process {pid} ended while its processor time was counted; its log says why")
+
+
+def _not_counted(folder: Path, error: OSError) -> PolymuxError:
+    return PolymuxError(
+        f"cannot read the processor time of threads from {folder}/schedstat: {error.strerror}; the benchmark needs a"
+        " kernel with scheduler statistics (CONFIG_SCHED_INFO)"
+    )
