@@ -45,9 +45,13 @@ class FakeSession:
 
 
 class FakeRuntime:
-    """onnxruntime as if it had been built with other providers; those in `broken` cannot be set up."""
+    """onnxruntime as if it had been built with other providers; those in `broken` cannot be set up.
 
-    def __init__(self, *offered: str, broken: tuple[str, ...] = ()) -> None:
+    Each one has `accelerators` accelerators; onnxruntime does without a provider that lacks the one it is to use.
+    """
+
+    def __init__(self, *offered: str, broken: tuple[str, ...] = (), accelerators: int = 2) -> None:
+        self.accelerators = accelerators
         self.offered = [*offered, "CPUExecutionProvider"]
         self.broken = broken
         self.given: list[list[Any]] = []
@@ -55,11 +59,18 @@ class FakeRuntime:
     def get_available_providers(self) -> list[str]:
         return self.offered
 
-    def InferenceSession(self, path: str, options: Any, providers: list[Any]) -> FakeSession:  # noqa: N802
+    def InferenceSession(  # noqa: N802
+        self, path: Any, options: Any, providers: list[Any], **_: Any
+    ) -> FakeSession:
         self.given.append(providers)
         names = [given if isinstance(given, str) else given[0] for given in providers]
         session = real.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return FakeSession(session, [name for name in names if name not in self.broken])
+        lacking = {
+            given[0]
+            for given in providers
+            if not isinstance(given, str) and int(given[1].get("device_id", 0)) >= self.accelerators
+        }
+        return FakeSession(session, [name for name in names if name not in lacking.union(self.broken)])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(real, name)
@@ -69,8 +80,8 @@ class FakeRuntime:
 def offer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Give a function that makes onnxruntime one that offers some providers."""
 
-    def make(*offered: str, broken: tuple[str, ...] = ()) -> FakeRuntime:
-        runtime = FakeRuntime(*offered, broken=broken)
+    def make(*offered: str, broken: tuple[str, ...] = (), accelerators: int = 2) -> FakeRuntime:
+        runtime = FakeRuntime(*offered, broken=broken, accelerators=accelerators)
         monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
         monkeypatch.setattr(onnx_providers, "_brings_libraries", lambda: True)
         return runtime
@@ -120,7 +131,9 @@ def test_an_accelerator_behind_a_provider_is_a_device_that_runs_models(offer: An
         assert device.counters() == {"onnx_sessions": 1}
         device.close()
     behind = [given[1] for given in runtime.given if given[0][0] == "TensorrtExecutionProvider"]
-    assert behind == [("CUDAExecutionProvider", {"device_id": "0"})], "behind TensorRT comes CUDA"
+    assert behind == [("CUDAExecutionProvider", {"device_id": "0"})] * 2, (
+        "behind TensorRT comes CUDA, at opening too"
+    )
 
 
 def test_it_runs_nothing_else_and_has_no_parts_and_no_memory(offer: Any, model: str) -> None:
@@ -169,11 +182,37 @@ def test_a_provider_that_is_not_offered_or_unknown_is_refused_with_what_there_is
         discover(["onnxruntime:dnnl"])
     with pytest.raises(ConfigError, match="number of an accelerator"):
         discover(["onnxruntime:cuda:first"])
+    with pytest.raises(ConfigError, match="number of an accelerator"):
+        discover(["onnxruntime:cuda:"])
 
 
-def test_a_provider_that_cannot_be_set_up_is_an_error_and_no_silent_fallback(offer: Any, model: str) -> None:
+def test_a_provider_that_cannot_be_set_up_is_no_device_and_no_silent_fallback(offer: Any) -> None:
     offer(*GPU, broken=GPU)
+    with pytest.raises(
+        DeviceUnavailable, match="accelerator 0 of CUDAExecutionProvider .* is the driver that it needs"
+    ):
+        discover(["onnxruntime:cuda"])
+    with pytest.raises(DeviceUnavailable, match=r"of TensorrtExecutionProvider .*of CUDAExecutionProvider"):
+        discover(["onnxruntime"])
+
+
+def test_an_accelerator_of_a_number_that_there_is_not_is_no_device(offer: Any) -> None:
+    offer(*GPU, accelerators=1)
+    with pytest.raises(DeviceUnavailable, match="accelerator 7 of CUDAExecutionProvider"):
+        discover(["onnxruntime:cuda:7"])
+
+
+def test_the_first_provider_is_the_first_one_that_can_be_set_up(offer: Any) -> None:
+    offer(*GPU, broken=GPU[:1])
+    (device,), _ = discover(["onnxruntime"])
+    assert device.spec.name == "accelerator 0 of CUDAExecutionProvider"
+    device.close()
+
+
+def test_a_provider_that_fails_later_is_an_error_of_the_task(offer: Any, model: str) -> None:
+    runtime = offer(*GPU)
     (device,), _ = discover(["onnxruntime:cuda"])
+    runtime.broken = GPU
     with pytest.raises(LaunchError, match="could not set CUDAExecutionProvider up; is the driver"):
         doubled(Rig(device, Share()), model, ProviderModel(model, "cuda"))
     with pytest.raises(LaunchError, match="no execution provider 'abacus'"):

@@ -166,19 +166,20 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     Raises
     ------
     DeviceUnavailable
-        If onnxruntime is not installed or does not offer the provider.
+        If onnxruntime is not installed, does not offer the provider, or cannot set it up for an accelerator of this
+        number: none has it, or the driver is missing.
     ConfigError
         For a provider that is not known or computes on the processor, and bad options.
     """
     request.check_options(_OPTIONS)
     if request.file:
         raise request.error(request.file, "onnxruntime takes a provider, not a file: onnxruntime:cuda")
-    name, _, number = request.target.partition(":")
-    if number and not number.isdecimal():
+    name, colon, number = request.target.partition(":")
+    if colon and not (number.isascii() and number.isdecimal()):
         raise request.error(
             number, "give the number of an accelerator behind the provider: onnxruntime:cuda:1"
         )
-    provider = _provider(request, name)
+    provider = _provider(request, name, int(number or 0))
     spec = DeviceSpec(
         id=DeviceId(f"onnxruntime:{surroundings.next_index}"),
         api="onnxruntime",
@@ -193,7 +194,7 @@ def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:
     return Found([OnnxDevice(spec, int(number or 0))])
 
 
-def _provider(request: DeviceRequest, name: str) -> Provider:
+def _provider(request: DeviceRequest, name: str, number: int) -> Provider:
     accelerated = [provider for provider in onnx_providers.PROVIDERS if not provider.on_processor]
     if name:
         provider = onnx_providers.find_provider(name)
@@ -202,12 +203,18 @@ def _provider(request: DeviceRequest, name: str) -> Provider:
             remedy = f"no execution provider for an accelerator is called so; known are {known}"
             raise request.error(name, remedy)
         assert provider is not None
-        problem = onnx_providers.why_not(provider)
+        problem = onnx_providers.why_not(provider) or onnx_providers.why_not_set_up(provider, number)
         if problem:
             raise DeviceUnavailable(problem)
         return provider
     there = [provider for provider in accelerated if not onnx_providers.why_not(provider)]
-    if there:
-        return there[0]
-    problem = onnx_providers.why_not(accelerated[0])
-    raise DeviceUnavailable(f"no execution provider for an accelerator is there: {problem}")
+    if not there:
+        problem = onnx_providers.why_not(accelerated[0])
+        raise DeviceUnavailable(f"no execution provider for an accelerator is there: {problem}")
+    problems = []
+    for provider in there:
+        problem = onnx_providers.why_not_set_up(provider, number)
+        if not problem:
+            return provider
+        problems.append(problem)
+    raise DeviceUnavailable("; ".join(problems))

@@ -19,6 +19,11 @@ from polymux.device.onnx_model import import_onnxruntime
 
 PLAIN = "CPUExecutionProvider"
 """The processor's own kernels; runs whatever another provider cannot."""
+_ONE_NODE = (
+    b'\x08\x08:5\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\r"
+)
+"""A model as a file has it: y = x + x for one float, of opset 13; onnx, which writes models, need not be installed."""
 _LIBRARY = "libonnxruntime_providers_*.so"
 _BASE = "libonnxruntime_providers_shared.so"
 """Is there with every onnxruntime and brings no provider."""
@@ -151,6 +156,28 @@ def unused(provider: Provider, used: Sequence[str]) -> str:
     if provider.called in used:
         return ""
     return f"onnxruntime could not set {provider.called} up; is the driver that it needs installed?"
+
+
+def why_not_set_up(provider: Provider, number: int) -> str:
+    """Say why the accelerator of some number behind a provider cannot be used; empty: it computes a model.
+
+    Notes
+    -----
+    Makes a session of one node, which takes as long as the driver needs to start. That onnxruntime offers a provider
+    only says that it was built with it.
+    """
+    runtime = import_onnxruntime()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # what it would write is in the answer
+    called = f"accelerator {number} of {provider.called}"
+    try:
+        session = runtime.InferenceSession(
+            _ONE_NODE, options, providers=for_session(on_device(provider, number)), enable_fallback=0
+        )
+    except Exception as error:  # onnxruntime's errors have no common class but this
+        return f"{called} cannot be used: {error}; give a number that there is, and check its driver"
+    problem = unused(provider, session.get_providers())
+    return f"{called} cannot be used: {problem}" if problem else ""
 
 
 @functools.cache

@@ -128,7 +128,9 @@ def _read_csv(table: TomlTable, path: Path, key: str, name: str) -> NDArray[np.f
                 remedy = f"{path}: line {empty} is empty; remove it or give a value"
                 raise table.error("file", str(path), remedy)
             if len(row) != len(names):
-                remedy = f"{where} has {len(row)} values, {', '.join(row)!r}; give {len(names)}, as its first line"
+                remedy = (
+                    f"{where} has {len(row)} values, {', '.join(row)!r}; give {len(names)}, as its first line"
+                )
                 raise table.error("file", str(path), remedy)
             try:
                 value = float(row[at])

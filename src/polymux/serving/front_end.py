@@ -144,7 +144,12 @@ async def _run(
 ) -> None:
     loading = asyncio.create_task(lifecycle.run())
     loading.add_done_callback(_report)
-    prefer_short_waits()
+    if slice_ns := prefer_short_waits():
+        _log.info("the event loop has slices of %d us, so that it waits shortly for a core", slice_ns // 1000)
+    else:
+        _log.info(
+            "the kernel gives no short slices (Linux 6.12 does): the event loop waits for a core as others do"
+        )
     host, port = listener.getsockname()[:2]
     gc.collect()
     gc.freeze()  # what is there now stays: no request waits while the collector looks at all of it

@@ -20,6 +20,7 @@ from typing import Any
 import uvloop
 
 from polymux.bench.policies.processor_time import ProcessorTime
+from polymux.core.errors import PolymuxError
 from polymux.serving.short_waits import prefer_short_waits
 
 _CONNECTIONS = 16
@@ -47,7 +48,9 @@ class Plan:
     clients : int
         Of a closed loop.
     drain_s : float
-        How long to wait for answers after the last request.
+        How long to wait for answers after the last request of an open loop.
+    answer_s : float
+        How long a closed loop waits for an answer before it gives up as a whole.
     unmeasured : int
         First requests of a closed loop, before processor times are counted.
     pid : int
@@ -61,8 +64,16 @@ class Plan:
     times_ns: tuple[int, ...] = ()
     clients: int = 0
     drain_s: float = 2.0
+    answer_s: float = 60.0
     unmeasured: int = 0
     pid: int = 0
+
+    @property
+    def longest_s(self) -> float:
+        """How long the load may take at most; when it takes longer, the generator itself hangs."""
+        if self.times_ns:
+            return LEAD_S + self.times_ns[-1] / 1e9 + self.drain_s
+        return self.answer_s * -(-len(self.models) // max(1, self.clients))
 
     def to_json(self) -> str:
         """Write it down for the process."""
@@ -183,7 +194,13 @@ class _Generator:
                 if index == self._plan.unmeasured > 0:
                     self._count()
                 self.sent.sent_ns[index] = time.monotonic_ns() - self._start_ns
-                await self._send(index)
+                try:
+                    await asyncio.wait_for(self._send(index), self._plan.answer_s)
+                except TimeoutError:
+                    raise PolymuxError(
+                        f"request {index + 1} of {len(self._plan.models)} had no answer within"
+                        f" {self._plan.answer_s:g} s, and a closed loop cannot go on without"
+                    ) from None
 
         await asyncio.gather(*(client() for _ in range(self._plan.clients)))
 
@@ -229,8 +246,11 @@ def main() -> None:
     """Carry out the plan on the standard input."""
     generator = _Generator(read_plan(sys.stdin.read()))
     prefer_short_waits()  # as if it were on a machine of its own
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(generator.run())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(generator.run())
+    except PolymuxError as error:
+        sys.exit(str(error))
     print(json.dumps(asdict(generator.sent)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from polymux.bench.policies.workload import Workload
 from polymux.core.errors import PolymuxError
 
 START_TIMEOUT_S = 120.0
+_SPARE_S = 60.0
+"""For a generator to start and to end, beside its load."""
 
 
 class HttpFrontEnd:
@@ -53,7 +56,8 @@ class HttpFrontEnd:
             )
         try:
             assert self._process.stdout is not None
-            first = self._process.stdout.readline()
+            told, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
+            first = self._process.stdout.readline() if told else ""
             if "http://" not in first:
                 raise self._failed()
             self.port = int(first.partition("http://")[2].split()[0].rpartition(":")[2])
@@ -101,7 +105,7 @@ class HttpFrontEnd:
         return PolymuxError(f"the benchmark's front end did not get ready: {self.log[-2000:].strip()}")
 
     def _stop(self) -> None:
-        self._process.terminate()  # a backlog is given up: its second signal does not wait
+        self._process.terminate()  # a backlog is given up: what has not ended after a second is killed
         try:
             self._process.wait(timeout=1)
         except subprocess.TimeoutExpired:
@@ -181,16 +185,27 @@ class Outcome:
 
 
 def send(front: HttpFrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
-    """Carry out a plan; `seconds` is its length, by default that until the last answer."""
-    done = subprocess.run(
-        [sys.executable, "-m", "polymux.bench.policies.generator"],
-        input=replace(plan, pid=front.pid).to_json(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Carry out a plan; `seconds` is its length, by default that until the last answer.
+
+    Raises
+    ------
+    PolymuxError
+        If the generator fails, or a closed loop misses an answer, with what the front end said.
+    """
+    limit_s = plan.longest_s + _SPARE_S
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "polymux.bench.policies.generator"],
+            input=replace(plan, pid=front.pid).to_json(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise _no_load(f"did not end within {limit_s:g} s", front) from None
     if done.returncode:
-        raise PolymuxError(f"the load generator failed: {done.stderr[-2000:].strip()}")
+        raise _no_load(f"failed: {done.stderr[-2000:].strip()}", front)
     sent = Sent(**json.loads(done.stdout))
     status, due, end = (np.array(values, np.int64) for values in (sent.status, sent.sent_ns, sent.done_ns))
     answered = status == 200
@@ -205,6 +220,12 @@ def send(front: HttpFrontEnd, plan: Plan, seconds: float = 0.0) -> Outcome:
         sent.lag_ns,
         int(np.count_nonzero(~answered & (status != 503) & (status != UNANSWERED))),
         _steady_per_s(np.sort(end[answered]), plan.clients),
+    )
+
+
+def _no_load(what: str, front: HttpFrontEnd) -> PolymuxError:
+    return PolymuxError(
+        f"the load generator {what}; the front end said: {front.log[-2000:].strip() or 'nothing'}"
     )
 
 

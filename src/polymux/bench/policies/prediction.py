@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from polymux.bench.policies.bare import Machine
 from polymux.bench.policies.calibration import Calibration
 from polymux.bench.policies.workload import Served, Workload
+from polymux.core.errors import PolymuxError
 from polymux.core.serving.model import ModelName, ServedModel
 from polymux.planning.run import policy_outcome
 from polymux.sim.serving import Load, Scenario, Timestamps, Uniform
@@ -49,12 +50,23 @@ def predict(
     return Prediction(outcome.goodput_per_s, outcome.admitted_on_time)
 
 
+def _pace(machine: Machine, model: str, units: int) -> float:
+    try:
+        return machine.pace[model, units]
+    except KeyError:
+        measured = sorted(share for name, share in machine.pace if name == model)
+        raise PolymuxError(
+            f"how fast model {model} is on a share of {units} units was not measured, only on {measured}; profile it"
+            " with the shares that the server has"
+        ) from None
+
+
 def _load(workload: Workload, model: Served, times: NDArray[np.int64], machine: Machine) -> Load:
     surface = replace(model.surface, limit=model.surface.batches[-1])
     name = ModelName(f"{model.name}/1")
     served = ServedModel(name, model.slo_ns, {workload.device.kind: surface}, max_batch=surface.max_batch)
     rows = [
-        tuple(round(machine.pace.get((model.name, units), 1.0) * time_ns) for time_ns in row)
+        tuple(round(_pace(machine, model.name, units) * time_ns) for time_ns in row)
         for units, row in zip(surface.units, surface.table_ns, strict=True)
     ]
     truth = replace(surface, table_ns=tuple(rows))
