@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from polymux.cli.profile_store import add_store_option, store_path
+from polymux.cli.progress_lines import ProgressLines
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
 from polymux.planning.plan import Plan, make_plan
@@ -100,12 +101,15 @@ def _planned(workload: Workload, wanted: PlanOptions) -> Plan:
         bar = stack.enter_context(
             Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty())
         )
+        lines = None if sys.stderr.isatty() else ProgressLines()
         task = bar.add_task("placing models", total=None)
-        return make_plan(
-            workload,
-            wanted,
-            lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
-        )
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+            if lines is not None:
+                lines.tell(what, done, total)
+
+        return make_plan(workload, wanted, told)
 
 
 def _adapted(workload: Workload, options: argparse.Namespace) -> Workload:

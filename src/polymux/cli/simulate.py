@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from polymux.cli.profile_store import add_store_option, store_path
+from polymux.cli.progress_lines import ProgressLines
 from polymux.cli.text import terminal
 from polymux.core.errors import InvalidRequest
 from polymux.core.serving.decision import ServingDecision
@@ -140,12 +141,22 @@ def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespac
     gc.collect()
     gc.freeze()  # what was read is not looked at again and again: a third of the time
     with ExitStack() as stack:
-        bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+        console = Console(stderr=True)
+        bar = stack.enter_context(
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        )
+        lines = None if console.is_terminal else ProgressLines()
         record = (
             None if options.record is None else stack.enter_context(_recording(options.record, policies[0]))
         )
         for policy in policies:
-            task = bar.add_task(policy, total=workload.duration_ns)
+            task = bar.add_task(policy, total=None)
+
+            def told(what: str, done: int, total: int, policy: str = policy, task: TaskID = task) -> None:
+                bar.update(task, description=f"{policy}: {what}", completed=done, total=total)
+                if lines is not None:
+                    lines.tell(f"{policy}: {what}", done, total)
+
             runs.append(
                 run_policy(
                     workload,
@@ -153,10 +164,10 @@ def _run(workload: Workload, policies: Sequence[str], options: argparse.Namespac
                     devices=options.devices,
                     keep_spans=keep_spans,
                     record=record,
-                    progress=lambda now_ns, task=task: bar.update(task, completed=now_ns),  # type: ignore[misc]
+                    progress=told,
                 )
             )
-            bar.update(task, completed=workload.duration_ns)
+            bar.update(task, description=policy, completed=1, total=1)
     return runs
 
 

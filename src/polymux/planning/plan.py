@@ -16,8 +16,7 @@ from polymux.planning.workload import Workload
 from polymux.policy.serving import registry
 from polymux.sim.serving.arrivals import SECOND_NS
 from polymux.sim.serving.outcome import ServingOutcome
-
-_MOST_REQUESTS = 100_000_000
+from polymux.sim.serving.scenario import MOST_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +107,8 @@ def _check_size(workload: Workload, options: PlanOptions) -> None:
     requests = (
         sum(load.arrivals.mean_rate_per_s for load in workload.loads) * workload.duration_ns / SECOND_NS
     )
-    if options.check and requests > _MOST_REQUESTS:
+    if options.check and requests > MOST_REQUESTS:
         raise InvalidRequest(
-            f"the check would simulate {requests:.3g} requests, more than {_MOST_REQUESTS:,};"
+            f"the check would simulate {requests:.3g} requests, more than {MOST_REQUESTS:,};"
             " give a shorter --duration, or --no-check"
         )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polymux.core.errors import PolymuxError
 from polymux.planning.cluster import MOST_IN_ONE_POOL, simulate_as_cluster
-from polymux.planning.plan_check import SIMULATING
 from polymux.planning.workload import Workload
 from polymux.policy.serving import registry
 from polymux.sim.serving.outcome import ServingOutcome
@@ -55,18 +54,8 @@ def run_policy(
     """
     scenario = workload.scenario(devices, keep_spans=keep_spans)
     if len(scenario.devices) > MOST_IN_ONE_POOL and record is None:
-        return PolicyRun(policy, simulate_as_cluster(policy, scenario, _of_duration(scenario, progress)))
+        return PolicyRun(policy, simulate_as_cluster(policy, scenario, progress))
     return PolicyRun(policy, simulate(registry.load(policy), scenario, record, progress))
-
-
-def _of_duration(scenario: Scenario, progress: Progress | None) -> Callable[[str, int, int], None]:
-    """Tell the progress of a cluster, whose devices are simulated one after the other, as a part of its time."""
-
-    def told(what: str, done: int, total: int) -> None:
-        if progress is not None and what == SIMULATING:
-            progress(scenario.duration_ns * done // total)
-
-    return told
 
 
 def policy_outcome(policy: str, scenario: Scenario) -> ServingOutcome:

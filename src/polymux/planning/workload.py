@@ -20,7 +20,7 @@ from polymux.core.toml_table import TomlTable
 from polymux.perfmodel.interference import NO_INTERFERENCE, Interference
 from polymux.planning.workload_devices import DeviceGroup, read_device
 from polymux.planning.workload_interference import read_interference
-from polymux.planning.workload_models import check_reachable, read_models
+from polymux.planning.workload_models import MOST_MODELS, check_reachable, read_models
 from polymux.planning.workload_profiles import WorkloadProfiles
 from polymux.policy.serving import registry
 from polymux.sim.serving.arrivals import SECOND_NS
@@ -175,12 +175,19 @@ def parse_workload(file: str, content: Mapping[str, Any], profiles: Path | None 
     devices = _required(top, "device", [read_device(table, store.device) for table in top.tables("device")])
     kinds = {group.kind: group for group in devices}
     loads: list[Load] = []
+    names: set[ModelName] = set()
     read: list[tuple[TomlTable, list[Load]]] = []
     for table in top.tables("model"):
         new = read_models(table, kinds, Path(file).parent, store)
-        taken = {load.model.name for load in loads} & {load.model.name for load in new}
-        if taken:
-            raise table.error("name", min(taken), "another model has this name; name each differently")
+        twice = names & {load.model.name for load in new}
+        if twice:
+            raise table.error("name", min(twice), "another model has this name; name each differently")
+        if len(loads) + len(new) > MOST_MODELS:
+            remedy = (
+                f"that makes {len(loads) + len(new):,} models with those before; give at most {MOST_MODELS:,}"
+            )
+            raise table.error("copies", len(new), remedy)
+        names |= {load.model.name for load in new}
         check_reachable(table, new[0], devices)
         loads += new
         read.append((table, new))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 
 from polymux.core.toml_table import TomlTable
@@ -68,13 +68,16 @@ def _measured(models: Models, group: DeviceGroup, profiles: WorkloadProfiles) ->
         for load in loads
     }
     found = profiles.interference(group, set(keys.values()))
+    names: dict[Hashable, list[str]] = {}
+    for name, key in keys.items():
+        names.setdefault(key, []).append(name)
     return Interference(
         {name: found.sensitivity[key] for name, key in keys.items() if key in found.sensitivity},
         {name: found.pressure[key] for name, key in keys.items() if key in found.pressure},
         found.left_out,
         {
-            (one, two): found.pairs[keys[one], keys[two]]
-            for one, two in product(keys, keys)
-            if (keys[one], keys[two]) in found.pairs
+            pair: effect
+            for (one, two), effect in found.pairs.items()
+            for pair in product(names.get(one, ()), names.get(two, ()))
         },
     )

@@ -71,7 +71,9 @@ class Cutter:
 
     Notes
     -----
-    A model that cannot be cut runs whole, and the log says why.
+    A model that cannot be cut runs whole, and the log says why. The files of a version that was replaced stay too: its
+    parts may still run, and a version that comes back is not cut again; they take as much of `TMPDIR` as the model
+    does, once for each version. `Lifecycle` loads one model at a time, which is why nothing is locked here.
     """
 
     def __init__(self, choices: Sequence[PartitionChoice] = ()) -> None:

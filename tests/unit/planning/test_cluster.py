@@ -67,8 +67,21 @@ def test_models_that_no_memory_holds_are_told() -> None:
 
 
 def test_the_cluster_goes_on_telling_how_far_it_is() -> None:
-    told: list[int] = []
-    run_policy(workload(MOST_IN_ONE_POOL + 1, 3000), "unscheduled", progress=told.append)
-    assert told
-    assert told == sorted(told)
-    assert told[-1] == 1_000_000_000
+    told: list[tuple[str, int, int]] = []
+    run_policy(workload(MOST_IN_ONE_POOL + 1, 3000), "unscheduled", progress=lambda *each: told.append(each))
+    assert {what for what, _, _ in told} == {"placing models", "simulating devices"}
+    simulated = [done for what, done, _ in told if what == "simulating devices"]
+    assert simulated
+    assert simulated == sorted(simulated)
+    assert simulated[-1] == told[-1][2]
+
+
+def test_one_pool_tells_how_far_it_is_from_the_first_model_on() -> None:
+    told: list[tuple[str, int, int]] = []
+    run_policy(workload(1, 300), "unscheduled", progress=lambda *each: told.append(each))
+    assert list(dict.fromkeys(what for what, _, _ in told)) == [
+        "making requests",
+        "starting models",
+        "simulating",
+    ]
+    assert all(0 <= done <= total for _, done, total in told)

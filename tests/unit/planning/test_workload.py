@@ -216,6 +216,9 @@ BAD = {
     "twice the name": (DEVICE + MODEL + MODEL, "model[1].name", "another model"),
     "copies collide": (DEVICE + MODEL.replace('50"', '50-0"\ntable="resnet50"') + MODEL + "copies=2", "model[1].name",
                        "another model"),
+    "copies": (DEVICE + MODEL + "copies = 1000000\n", "model[0].copies", "from 1 to 20,000"),
+    "copies together": (DEVICE + MODEL + "copies = 15000\n" + MODEL.replace('50"', '50b"\ntable="resnet50"')
+                        + "copies = 5001\n", "model[1].copies", "20,001 models with those before; give at most 20,000"),
     "weight": (DEVICE + MODEL + "weight = 0\n", "model[0].weight", "from 1"),
     "items": (DEVICE + MODEL + "items = 0\n", "model[0].items", "from 1"),
     "memory": (DEVICE + MODEL + 'memory = "much"\n', "model[0].memory", "512MiB"),
@@ -269,6 +272,10 @@ BAD = {
                        "loss[0].back_s", "from 2"),
     "lost device": (DEVICE + MODEL + '[[loss]]\ndevice = "v100:1"\nat_s = 1\n', "loss[0].device", "v100:0"),
 }  # fmt: skip
+
+
+def test_ten_thousand_models_are_read() -> None:
+    assert len(parse(DEVICE + MODEL + "copies = 10000\n").loads) == 10_000
 
 
 @pytest.mark.parametrize("what", BAD)

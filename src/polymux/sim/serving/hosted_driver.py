@@ -24,6 +24,7 @@ from polymux.sim.serving.virtual_driver import (
     REFUSED_PAUSE_NS,
     THREAD,
     TICK,
+    Progress,
     Record,
     Running,
     VirtualDriver,
@@ -35,8 +36,15 @@ _CLIENTS, _FRONT_END = 0, 1
 class HostedDriver(VirtualDriver):
     """Plays a scenario with a host out; see `VirtualDriver`."""
 
-    def __init__(self, policy: ServingPolicy, scenario: Scenario, host: Host, record: Record | None) -> None:
-        super().__init__(policy, scenario, record)
+    def __init__(
+        self,
+        policy: ServingPolicy,
+        scenario: Scenario,
+        host: Host,
+        record: Record | None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(policy, scenario, record, progress)
         self._host = host
         self._cores = SharedCores(host, scenario.interference, scenario.devices)
         self._neighbours = self._cores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from polymux.sim.serving.scenario import Scenario
 from polymux.sim.serving.tally import Tally
 
 _PIECE = 4096
+_TOLD_EACH = 100
+"""Models."""
 
 
 class RequestStream:
@@ -22,6 +25,8 @@ class RequestStream:
     scenario : Scenario
     tally : Tally
         Is told how many there will be.
+    progress : callable, optional
+        Is told of how many models the requests have been made.
 
     Attributes
     ----------
@@ -33,12 +38,16 @@ class RequestStream:
         Index of the next one there.
     """
 
-    def __init__(self, scenario: Scenario, tally: Tally) -> None:
+    def __init__(
+        self, scenario: Scenario, tally: Tally, progress: Callable[[str, int, int], None] | None = None
+    ) -> None:
         self.next_ns = NEVER_NS
         self._names = [load.model.name for load in scenario.loads]
         self._items = [load.items for load in scenario.loads]
         times: list[Times] = []
         for index, load in enumerate(scenario.loads):
+            if progress is not None and index % _TOLD_EACH == 0:
+                progress("making requests", index, len(scenario.loads))
             rng = np.random.default_rng([scenario.seed, index])
             arrivals = load.arrivals.times_ns(rng, scenario.duration_ns)
             tally.offer(load.model.name, len(arrivals), int(np.count_nonzero(arrivals >= scenario.warmup_ns)))

@@ -27,7 +27,7 @@ def simulate(
     record : callable, optional
         Is told each step of the engine.
     progress : callable, optional
-        Is told the simulated time in ns, about a hundred times.
+        Is told what is done and how much of it: first of the models, then of the simulated ns, about a hundred times.
 
     Returns
     -------
@@ -36,7 +36,8 @@ def simulate(
     Raises
     ------
     InvalidRequest
-        For a batch of which nothing says how long it takes, and models whose weights do not fit into a device's memory.
+        For a batch of which nothing says how long it takes, models whose weights do not fit into a device's memory, and
+        closed loops with more requests than are simulated.
     BadDecision
         When the policy raises, decides what must not be carried out, or asks to be woken without end.
 
@@ -47,5 +48,5 @@ def simulate(
     admitted at its own time.
     """
     if scenario.host is not None:
-        return HostedDriver(policy, scenario, scenario.host, record).run(progress)
-    return VirtualDriver(policy, scenario, record).run(progress)
+        return HostedDriver(policy, scenario, scenario.host, record, progress).run()
+    return VirtualDriver(policy, scenario, record, progress).run()

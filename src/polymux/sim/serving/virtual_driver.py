@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from polymux.core.decision import WakeAt
-from polymux.core.errors import BadDecision
+from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.ids import DeviceId
 from polymux.core.serving.decision import (
     Dispatch,
@@ -33,20 +33,24 @@ from polymux.core.serving.event import (
 from polymux.core.serving.model import BatchId, ModelName, Request, RequestId
 from polymux.policy.serving.interface import ServingPolicy
 from polymux.sched.serving.engine import ServingEngine
-from polymux.sim.serving.arrivals import ClosedLoop
+from polymux.sim.serving.arrivals import SECOND_NS, ClosedLoop
 from polymux.sim.serving.batch_time import BatchTimes
 from polymux.sim.serving.device_memory import DeviceMemory
 from polymux.sim.serving.neighbours import Neighbours
 from polymux.sim.serving.outcome import ServingOutcome
 from polymux.sim.serving.requests import NEVER_NS, RequestStream
-from polymux.sim.serving.scenario import Load, Scenario
+from polymux.sim.serving.scenario import MOST_REQUESTS, Load, Scenario, too_many
 from polymux.sim.serving.tally import Tally
 
 Record = Callable[[ServingEvent, int, Sequence[ServingDecision]], None]
 """Is told each step of the engine: the event, the time it was given, and what it decided."""
 
-Progress = Callable[[int], None]
-"""Is told the simulated time in ns."""
+Progress = Callable[[str, int, int], None]
+"""Is told what is done, and how much of how much of it: of the simulation itself, ns."""
+
+SIMULATING = "simulating"
+_TOLD_EACH = 100
+"""Models."""
 
 EVENT, END, INSTANCE, ARRIVAL, TICK, THREAD = range(6)
 """What happens first of what happens at the same time."""
@@ -66,16 +70,25 @@ class VirtualDriver:
     scenario : Scenario
     record : callable, optional
         Is told each step of the engine.
+    progress : callable, optional
+        Is told how far it is, about a hundred times while it simulates.
     """
 
-    def __init__(self, policy: ServingPolicy, scenario: Scenario, record: Record | None) -> None:
+    def __init__(
+        self,
+        policy: ServingPolicy,
+        scenario: Scenario,
+        record: Record | None,
+        progress: Progress | None = None,
+    ) -> None:
         self._engine = ServingEngine(policy)
         self._view = self._engine.view
         self._scenario = scenario
         self._record = record
         self._tally = Tally(scenario)
         self._times = BatchTimes(scenario)
-        self._stream = RequestStream(scenario, self._tally)
+        self._progress = progress
+        self._stream = RequestStream(scenario, self._tally, progress)
         self._agenda: list[tuple[int, int, int, Any]] = []
         self._order = 0
         self._now = 0
@@ -99,15 +112,15 @@ class VirtualDriver:
             drain = 2 * max(load.model.slo_ns for load in scenario.loads)
         self._stop_ns = scenario.duration_ns + drain
 
-    def run(self, progress: Progress | None) -> ServingOutcome:
-        """Play it out; `progress` is told the simulated time in ns, about a hundred times."""
+    def run(self) -> ServingOutcome:
+        """Play it out."""
         self._set_up()
-        told_ns = 0
+        told_ns, duration_ns, progress = 0, self._scenario.duration_ns, self._progress
         agenda, stream, stop_ns = self._agenda, self._stream, self._stop_ns
         while True:
             if progress is not None and self._now >= told_ns:
-                progress(self._now)
-                told_ns = self._now + self._scenario.duration_ns // 100
+                progress(SIMULATING, min(self._now, duration_ns), duration_ns)
+                told_ns = self._now + duration_ns // 100
             at, kind = (agenda[0][0], agenda[0][1]) if agenda else (NEVER_NS, 0)
             limit = at + 1 if kind > ARRIVAL else at
             if stream.next_ns < limit:
@@ -127,7 +140,9 @@ class VirtualDriver:
     def _set_up(self) -> None:
         for device in self._scenario.devices:
             self._handle(ServingDeviceAdded(device))
-        for load in self._scenario.loads:
+        for index, load in enumerate(self._scenario.loads):
+            if self._progress is not None and index % _TOLD_EACH == 0:
+                self._progress("starting models", index, len(self._scenario.loads))
             self._handle(ModelAdded(load.model))
             for device_id, shares in self._ready(load).items():
                 self._offer(load.model.name, device_id, shares)
@@ -251,6 +266,12 @@ class VirtualDriver:
             at = max(self._now + pause, not_before_ns)
             if at < self._scenario.duration_ns:
                 self._next_id += 1
+                if self._next_id > MOST_REQUESTS:
+                    raise InvalidRequest(
+                        f"scenario: more than {MOST_REQUESTS:,} requests by {self._now / SECOND_NS:g} s, with those of"
+                        f" closed loops such as model {model}'s, {too_many(self._scenario.duration_ns)}, fewer clients"
+                        " or a longer think_s"
+                    )
                 request = Request(RequestId(self._next_id), model, at, at + load.model.slo_ns, load.items)
                 by_time.setdefault(at, []).append(request)
                 self._tally.offer(model, 1, at >= self._scenario.warmup_ns)

@@ -42,6 +42,7 @@ from polymux.sim.serving import (
     Timestamps,
     Uniform,
     simulate,
+    virtual_driver,
 )
 
 MS = 1_000_000
@@ -290,3 +291,15 @@ def test_a_scenario_that_cannot_be_is_refused(values: dict[str, Any], problem: s
 def test_values_that_cannot_be_are_refused(wrong: Callable[[], object]) -> None:
     with pytest.raises(InvalidRequest):
         wrong()
+
+
+def test_more_requests_than_are_simulated_are_refused_with_the_estimate_and_what_to_do() -> None:
+    with pytest.raises(InvalidRequest, match=r"about 1e\+08 requests in 1e\+06 s; at most .*--duration"):
+        Scenario((GPU,), (load("a", Poisson(100)),), 10**15)
+
+
+def test_a_closed_loop_ends_at_the_most_requests_that_are_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_driver, "MOST_REQUESTS", 50)
+    assert run(load("a", ClosedLoop(2)), seconds=0.01).offered < 50
+    with pytest.raises(InvalidRequest, match="more than 50 requests by .* model a's.*longer think_s"):
+        run(load("a", ClosedLoop(8)), seconds=1000)
