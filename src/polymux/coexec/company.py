@@ -27,22 +27,27 @@ class Company:
     Parameters
     ----------
     together_s : float, s
-        What more than one unit costs besides, until it is known.
+        What more than one unit costs besides, until it is known: waking it, noticing that it has ended, and that the
+        last one of several ends later than each does as a rule.
     """
 
     def __init__(self, together_s: float) -> None:
         self._ratios: dict[Key, deque[float]] = {}
         self._first_s = together_s
-        self._together_s: deque[float] = deque(maxlen=WINDOW)
+        self._together_s: dict[tuple[frozenset[str], int], deque[float]] = {}
+        self.has_news = False
+        """Whether something was noted; whoever has planned with it sets it back."""
 
-    @property
-    def together_s(self) -> float:
-        """What a run of several units takes longer than the one that is busy longest, in s."""
-        return _middle(self._together_s) if self._together_s else self._first_s
+    def together_s(self, units: Collection[str], problem: Problem) -> float:
+        """What runs of these units together take longer than predicted of the one that is busy longest, in s."""
+        known = self._together_s.get((frozenset(units), octave(problem)))
+        return max(0.0, _middle(known)) if known else self._first_s
 
-    def took_together(self, run_s: float, busiest_s: float) -> None:
-        """Note how long a run of several units took, and the one that was busy longest."""
-        self._together_s.append(max(0.0, run_s - busiest_s))
+    def took_together(self, units: Collection[str], problem: Problem, longer_s: float) -> None:
+        """Note how much longer a run of these units took than was predicted of the one that is busy longest."""
+        key = (frozenset(units), octave(problem))
+        self._together_s.setdefault(key, deque(maxlen=WINDOW)).append(longer_s)
+        self.has_news = True
 
     def saw(self, unit: str, beside: Collection[str], problem: Problem, ratio: float) -> None:
         """Note how many times longer than alone a unit took beside others; `beside` has it, too."""

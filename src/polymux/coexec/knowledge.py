@@ -140,15 +140,15 @@ class Shelf:
         """
         begun_s = monotonic()
         due = begun_s - self._refined_s > self._refining_s / LEARNING
-        if not self._waiting or not (due or runs in _EARLY):
+        if not (self._waiting or self.company.has_news) or not (due or runs in _EARLY):
             return
         planner = self._made()
-        planner.together_s = self.company.together_s
         for unit, features, seconds in self._waiting:
             planner.observe(unit, features, seconds)
             self.taught.add(unit)
         self._waiting.clear()
         self._kept.clear()
+        self.company.has_news = False
         self._refined_s = monotonic()
         self._refining_s = self._refined_s - begun_s
 
@@ -197,12 +197,14 @@ class Shelf:
         """Make the plans of a set of units that may be the best one: of all, and of each alone if others slow it."""
         names = [unit.id for unit in chosen]
         planner = self._made()
+        planner.together_s = self.company.together_s(names, problems[0])
         plan = planner.plan(problems, objective, loads=loads, only=names)
         slowdowns = self.company.slowdowns(plan.units, plan.problem) if len(plan.units) > 1 else {}
         if not slowdowns:
             yield plan, {}
             return
         busy = slowed(loads, slowdowns)
+        planner.together_s = self.company.together_s(plan.units, plan.problem)
         together = planner.plan([plan.problem], objective, loads=busy, only=plan.units)
         if len(together.units) > 1:
             yield together, slowdowns
@@ -248,7 +250,6 @@ class Shelf:
                     for unit in self.units
                     if unit.id in self._computes
                 ],
-                together_s=self.company.together_s,
                 lead_s=LEAD_S,
                 handover_s=HANDOVER_S,
             )

@@ -239,7 +239,7 @@ class Session:
             self.last = Report(
                 operation, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
             )
-            self._learn(found, planned, run, ended_s - planned_s)
+            self._learn(found, planned, run, ended_s - began_s)
         self._look_around(ended_s - planned_s)
         return {}
 
@@ -301,19 +301,22 @@ class Session:
             by_unit.setdefault(ran.unit, []).append(ran)
         beside = frozenset(unit.id for unit in by_unit)
         busy_s = {unit: sum(ran.seconds for ran in pieces) for unit, pieces in by_unit.items()}
-        if len(beside) > 1:
-            company.took_together(run_s, max(busy_s.values()))
+        longest_s = 0.0
         for unit, pieces in by_unit.items():
-            if not unit.place.on_host:  # the times of others have copies in them
-                continue
             expected_s = sum(ran.expected_s for ran in pieces)
+            if not unit.place.on_host:  # the times of others have copies in them
+                longest_s = max(longest_s, busy_s[unit])
+                continue
             alone_s = expected_s / planned.slowdowns.get(unit.id, 1.0)
             if len(beside) > 1:
                 company.saw(unit.id, beside, problem, busy_s[unit] / alone_s)
+            longest_s = max(longest_s, alone_s * company.slowdown(unit.id, beside, problem))
             if self._loads.saw(unit, busy_s[unit], expected_s, (beside, octave(problem))):
                 slowdown = company.slowdown(unit.id, beside, problem)
                 for ran in pieces:
                     known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds / slowdown)
+        if len(beside) > 1:
+            company.took_together(beside, problem, run_s - longest_s)
         known.shelf.refine(known.runs)
         if monotonic() - self._saved_s > _SAVE_EVERY_S:
             self._saved_s = monotonic()

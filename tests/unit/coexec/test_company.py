@@ -47,12 +47,17 @@ def test_who_is_faster_beside_others_is_not_slowed() -> None:
     assert company.slowdown("a", PAIR, PROBLEM) == 1.0
 
 
-def test_what_bringing_units_together_costs_is_what_runs_took_longer_than_their_busiest_unit() -> None:
+def test_what_bringing_units_together_costs_is_the_middle_of_what_runs_took_longer() -> None:
     company = Company(2e-4)
-    assert company.together_s == 2e-4
-    for run_s in (0.0105, 0.0104, 0.05, 0.0106):
-        company.took_together(run_s, 0.010)
-    assert company.together_s == pytest.approx(0.0005)
+    assert company.together_s(PAIR, PROBLEM) == 2e-4
+    for longer_s in (0.0005, 0.0004, 0.04, 0.0006):
+        company.took_together(PAIR, PROBLEM, longer_s)
+    assert company.has_news
+    assert company.together_s(PAIR, PROBLEM) == pytest.approx(0.0005)
+    assert company.together_s(PAIR, OTHER) == company.together_s(("a", "c"), PROBLEM) == 2e-4
+    for _ in range(9):
+        company.took_together(PAIR, PROBLEM, -0.001)
+    assert company.together_s(PAIR, PROBLEM) == 0.0, "it never counts for several units"
 
 
 def shelf_of_two() -> tuple[Shelf, tuple[Unit, ...], Way]:
@@ -85,3 +90,16 @@ def test_plans_give_a_unit_that_others_slow_less_and_nothing_where_one_alone_is_
         for _ in range(9):
             shelf.company.saw(unit, before.plan.units, PROBLEM, 3.0)
     assert len(shelf.plan("alone", [way], units, Objective(), {}).plan.units) == 1
+
+
+def test_what_company_costs_reaches_the_next_plans_though_no_run_could_teach_a_model() -> None:
+    shelf, units, way = shelf_of_two()
+    before = shelf.plan("call", [way], units, Objective(), {})
+    for _ in range(3):
+        shelf.company.saw(units[0].id, before.plan.units, PROBLEM, 1.3)
+        shelf.company.took_together(before.plan.units, PROBLEM, 1e-3)
+    shelf.refine(1)
+    after = shelf.plan("call", [way], units, Objective(), {})
+    assert after.slowdowns == {units[0].id: pytest.approx(1.3)}
+    ends_s = [part.end_s for part in after.plan.parts]
+    assert after.plan.predicted_s == pytest.approx(max(ends_s) + 1e-3)

@@ -29,8 +29,8 @@ class Silence:
     used: float | None = 0.0
 
 
-def runner(times_ms: Iterator[float]) -> timing.Callable[[int], int]:
-    return lambda count: round(next(times_ms) * count * MS)
+def runner(times_ms: Iterator[float]) -> timing.Callable[[], int]:
+    return lambda: round(next(times_ms) * MS)
 
 
 def test_samples_of_a_quiet_machine_are_all_kept() -> None:
@@ -64,15 +64,11 @@ def test_a_process_beside_it_makes_a_measurement_doubtful() -> None:
     assert measure(runner(iter([5.0] * 9)), beside, repeats=3).is_busy
 
 
-def test_short_things_are_done_many_times_for_each_sample() -> None:
-    counts: list[int] = []
-
-    def run(count: int) -> int:
-        counts.append(count)
-        return 100_000 * count
-
-    measure(run, Silence(), repeats=3)
-    assert counts == [1, 1, 20, 20, 20]
+def test_a_sample_of_short_things_is_the_median_of_many_each_done_by_itself() -> None:
+    times_ns = iter([100_000, 100_000, *[90_000, 100_000, 5 * MS, 110_000] * 20])
+    found = measure(lambda: next(times_ns), Silence(), repeats=3)
+    assert len(list(times_ns)) == 82 - 2 - 3 * 20
+    assert found == Timing((105e-6,) * 3, 0, 0.0)
 
 
 def test_the_time_of_others_is_what_is_not_that_of_the_given_processes(

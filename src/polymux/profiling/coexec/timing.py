@@ -14,7 +14,7 @@ DISTURBED = 1.1
 BUSY_CORES = 0.15
 """Other processes that used so many cores on average disturbed a measurement."""
 _SHORTEST_NS = 2_000_000
-_MOST_AT_ONCE = 64
+_MOST_IN_A_SAMPLE = 64
 _LEAST_WATCHED_S = 0.1
 
 
@@ -95,14 +95,15 @@ def _ticks(stat: str) -> int:
 
 
 def measure(
-    run: Callable[[int], int], others: Others, *, repeats: int = 5, most_s: float = 2.0, warm_up: int = 1
+    run: Callable[[], int], others: Others, *, repeats: int = 5, most_s: float = 2.0, warm_up: int = 1
 ) -> Timing:
     """Time something until enough samples were undisturbed.
 
     Parameters
     ----------
     run : callable
-        Does it so many times, one after the other, and returns how long that took, in ns.
+        Does it once and returns how long that took, in ns. What takes less than 2 ms is done several times for a
+        sample, of which the median counts; never together, or the time to begin each would not show.
     others : Others
     repeats : int
         Undisturbed samples that are wanted.
@@ -111,13 +112,13 @@ def measure(
     warm_up : int
         Runs before.
     """
-    once = max(1, min(run(1) for _ in range(warm_up + 1)))
-    count = min(_MOST_AT_ONCE, max(1, -(-_SHORTEST_NS // once)))
+    once = max(1, min(run() for _ in range(warm_up + 1)))
+    count = min(_MOST_IN_A_SAMPLE, max(1, -(-_SHORTEST_NS // once)))
     samples: list[float] = []
     others.start()
     end = time.monotonic() + most_s
     while len(samples) < 3 * repeats:
-        samples.append(run(count) / count / 1e9)
+        samples.append(median(run() for _ in range(count)) / 1e9)
         kept = _kept(samples)
         if len(kept) >= repeats or (time.monotonic() > end and len(samples) >= 2):
             break

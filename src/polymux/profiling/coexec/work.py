@@ -13,10 +13,10 @@ from polymux.profiling.coexec.shapes import Shape, values
 @contextmanager
 def runs(
     client: Client, stream: str, kernel: str, shape: Shape, dtype: str, scalars: Mapping[str, int]
-) -> Iterator[Callable[[int], int]]:
-    """Give a function that runs so many tasks one after the other, and returns how long that took, in ns.
+) -> Iterator[Callable[[], int]]:
+    """Give a function that runs a task and returns how long it took until its end was noticed, in ns.
 
-    Tasks are submitted ahead, as they are when an operation is computed in chunks. The first run brings the data.
+    The first run brings the data.
 
     Raises
     ------
@@ -34,11 +34,9 @@ def runs(
         output = stack.enter_context(queue.zeros(shape.output, dtype))
         given = {**shape.scalars, **scalars}
 
-        def run(count: int) -> int:
+        def run() -> int:
             start = time.perf_counter_ns()
-            tasks = [queue.submit(kernel, inputs, [output], **given) for _ in range(count)]
-            for task in tasks:
-                task.wait()
+            queue.submit(kernel, inputs, [output], **given).wait()
             return time.perf_counter_ns() - start
 
         yield run
