@@ -12,6 +12,9 @@ WINDOW = 9
 """Runs that are kept; the median of so many follows a lasting change after five."""
 SPIKE = 1.5
 """A first run that is slower by more has to be confirmed by a second one."""
+_FEW = 5
+"""Of so few runs the best one counts: the first ones build programs and touch memory."""
+_SPREAD = 0.1
 
 Key = tuple[str, frozenset[str], Hashable]
 
@@ -41,13 +44,34 @@ class Company:
     def together_s(self, units: Collection[str], problem: Problem) -> float:
         """What runs of these units together take longer than predicted of the one that is busy longest, in s."""
         known = self._together_s.get((frozenset(units), octave(problem)))
-        return max(0.0, _middle(known)) if known else self._first_s
+        if not known:
+            return self._first_s
+        return max(0.0, min(known) if len(known) < _FEW else _middle(known))
 
-    def took_together(self, units: Collection[str], problem: Problem, longer_s: float) -> None:
-        """Note how much longer a run of these units took than was predicted of the one that is busy longest."""
+    def took_together(
+        self, units: Collection[str], problem: Problem, run_s: float, predicted_s: float, busiest_s: float
+    ) -> None:
+        """Note how long a run took, and the unit that is busy longest: as predicted, and as it was.
+
+        What one unit takes longer than predicted counts for at most 10 % of the run: the rest is that unit's.
+        """
         key = (frozenset(units), octave(problem))
+        longer_s = run_s - max(predicted_s, busiest_s - _SPREAD * run_s)
         self._together_s.setdefault(key, deque(maxlen=WINDOW)).append(longer_s)
         self.has_news = True
+
+    def passed_over(self, units: Collection[str], problem: Problem) -> None:
+        """Note that a plan leaves these units apart: of what was seen of them the worst is forgotten.
+
+        So they get another try now and then, whatever disturbed them.
+        """
+        beside, size = frozenset(units), octave(problem)
+        known = [self._together_s.get((beside, size))]
+        known += [self._ratios.get((unit, beside, size)) for unit in units]
+        known += [self._ratios.get((unit, beside, problem)) for unit in units]
+        for values in known:
+            if values:
+                values.remove(max(values))
 
     def saw(self, unit: str, beside: Collection[str], problem: Problem, ratio: float) -> None:
         """Note how many times longer than alone a unit took beside others; `beside` has it, too."""

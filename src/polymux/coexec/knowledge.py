@@ -36,7 +36,7 @@ HELPED_S = 0.02
 """From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 LEARNING = 0.01
 """Part of the time that refining models, and planning again after it, may take."""
-_EARLY = frozenset((1, 2, 3, 4, 6, 8, 10))
+_EARLY = frozenset((1, 2, 3, 4, 6, 8, 10, 16, 24))
 """After so many runs of a shape its models are refined in any case."""
 _MOST_WAITING = 256
 _REMEMBERED = 256
@@ -177,13 +177,17 @@ class Shelf:
         """Find the best plan among the sets of units that can work at the same time."""
         best: tuple[float, Plan, tuple[Unit, ...], Mapping[str, float]] | None = None
         problems = [way.problem for way in ways]
+        tried: set[frozenset[str]] = set()
         for chosen in self._sets_of(units):
+            tried.add(frozenset(unit.id for unit in chosen))
             for plan, slowdowns in self._plans(problems, chosen, objective, loads):
                 cost = objective.time * plan.predicted_s + objective.energy * (plan.energy_j or 0.0)
                 if best is None or cost < best[0]:
                     best = (cost, plan, chosen, slowdowns)
         assert best is not None, "there are units"
         _, plan, chosen, slowdowns = best
+        for names in tried - {frozenset(plan.units)}:
+            self.company.passed_over(names, plan.problem)
         way = next(way for way in ways if way.problem == plan.problem)
         return Planned(plan, way, chosen, self._models_of(plan), slowdowns)
 

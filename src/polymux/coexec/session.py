@@ -316,7 +316,7 @@ class Session:
                 for ran in pieces:
                     known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds / slowdown)
         if len(beside) > 1:
-            company.took_together(beside, problem, run_s - longest_s)
+            company.took_together(beside, problem, run_s, longest_s, max(busy_s.values()))
         known.shelf.refine(known.runs)
         if monotonic() - self._saved_s > _SAVE_EVERY_S:
             self._saved_s = monotonic()

@@ -50,14 +50,32 @@ def test_who_is_faster_beside_others_is_not_slowed() -> None:
 def test_what_bringing_units_together_costs_is_the_middle_of_what_runs_took_longer() -> None:
     company = Company(2e-4)
     assert company.together_s(PAIR, PROBLEM) == 2e-4
-    for longer_s in (0.0005, 0.0004, 0.04, 0.0006):
-        company.took_together(PAIR, PROBLEM, longer_s)
+    for run_s in (0.0105, 0.0104, 0.05, 0.0106, 0.0105):
+        company.took_together(PAIR, PROBLEM, run_s, 0.01, 0.01)
     assert company.has_news
     assert company.together_s(PAIR, PROBLEM) == pytest.approx(0.0005)
     assert company.together_s(PAIR, OTHER) == company.together_s(("a", "c"), PROBLEM) == 2e-4
     for _ in range(9):
-        company.took_together(PAIR, PROBLEM, -0.001)
+        company.took_together(PAIR, PROBLEM, 0.009, 0.01, 0.009)
     assert company.together_s(PAIR, PROBLEM) == 0.0, "it never counts for several units"
+
+
+def test_a_unit_that_took_far_longer_than_predicted_is_not_taken_for_a_cost_of_company() -> None:
+    company = Company(2e-4)
+    company.took_together(PAIR, PROBLEM, 0.0201, 0.01, 0.02)
+    assert company.together_s(PAIR, PROBLEM) == pytest.approx(0.0001 + 0.1 * 0.0201)
+
+
+def test_units_that_plans_leave_apart_get_another_try_whatever_was_seen() -> None:
+    shelf, units, way = shelf_of_two()
+    names = shelf.plan("before", [way], units, Objective(), {}).plan.units
+    for _ in range(9):
+        shelf.company.took_together(names, PROBLEM, 0.1, 0.01, 0.01)
+        for unit in names:
+            shelf.company.saw(unit, names, PROBLEM, 3.0)
+    lengths = [len(shelf.plan(number, [way], units, Objective(), {}).plan.units) for number in range(12)]
+    assert lengths[0] == 1
+    assert lengths[-1] == 2
 
 
 def shelf_of_two() -> tuple[Shelf, tuple[Unit, ...], Way]:
@@ -97,7 +115,7 @@ def test_what_company_costs_reaches_the_next_plans_though_no_run_could_teach_a_m
     before = shelf.plan("call", [way], units, Objective(), {})
     for _ in range(3):
         shelf.company.saw(units[0].id, before.plan.units, PROBLEM, 1.3)
-        shelf.company.took_together(before.plan.units, PROBLEM, 1e-3)
+        shelf.company.took_together(before.plan.units, PROBLEM, 0.011, 0.01, 0.01)
     shelf.refine(1)
     after = shelf.plan("call", [way], units, Objective(), {})
     assert after.slowdowns == {units[0].id: pytest.approx(1.3)}
