@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,16 @@ from polymux.core.dtype import DType
 from polymux.core.errors import Closed, InvalidRequest
 from polymux.onnxgraph.heavy import DOMAIN, HeavyNode, has_heavy_nodes, mark, plain, take_apart
 from polymux.serving import heavy_layers
+from polymux.serving.cutting import Cutter, parse_partition
 from polymux.serving.errors import ModelLoadError
 from polymux.serving.heavy_layers import HeavyLayers, HeavyRunner
 from polymux.serving.kernel_runner import KernelRunner
+from polymux.serving.loader import DirectLoader
 from polymux.serving.model_config_pb2 import ModelConfig
 from polymux.serving.registered_model import register_model
+from polymux.serving.scheduling import loading
+from polymux.serving.scheduling.settings import SchedulingOptions
+from polymux.serving.scheduling.statistics import Statistics
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -229,6 +235,58 @@ def test_a_model_of_which_a_piece_is_refused_leaves_nothing_open(
         served.runner()
     assert len(opened) > 1
     assert all(each.closed for each in opened)
+
+
+def test_what_was_learned_is_kept_when_the_server_is_gone() -> None:
+    calls: list[str] = []
+    session: Any = SimpleNamespace(
+        client=SimpleNamespace(closed=False, server_gone=True),
+        save=lambda: calls.append("save"),
+        close=lambda: calls.append("close"),
+    )
+    heavy_layers._close_session(session)
+    session.client.server_gone = False
+    heavy_layers._close_session(session)
+    assert calls == ["save", "close"]
+
+
+@pytest.mark.parametrize("flag", ["served=8", "8", None])
+def test_a_wish_for_parts_of_a_model_with_marked_layers_is_not_passed_over(
+    served: Served, flag: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = ModelConfig()
+    if flag is None:
+        config.parameters["partition"].string_value = "8"
+    loader = DirectLoader("cpu:0", Cutter([parse_partition(flag)] if flag else []))
+    load = loader.load(served.client, "served", 1, served.path, config)
+    if flag == "8":
+        asyncio.run(load).runner.close()
+        assert "model served is not cut into parts: all devices compute its marked layers" in caplog.text
+    else:
+        with pytest.raises(ModelLoadError, match="all devices compute its marked layers; take the wish"):
+            asyncio.run(load)
+    loader.let_go()
+
+
+def test_the_profile_of_a_scheduled_model_is_that_of_the_operators_file(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def read(_: Path, path: Path, __: Any) -> dict[str, Any]:
+        asked.append(path)
+        return {}
+
+    monkeypatch.setattr(loading, "read_surfaces", read)
+
+    async def scenario() -> None:
+        options = SchedulingOptions("max_throughput", tmp_path / "profiles")
+        loader = loading.ScheduledLoader(options, "cpu:0", Statistics())
+        await loader.load(served.client, "served", 1, served.path, ModelConfig())
+        loader.let_go()
+
+    asyncio.run(scenario())
+    assert asked == [served.path]
 
 
 @pytest.mark.parametrize(

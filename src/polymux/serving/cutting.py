@@ -141,6 +141,24 @@ class Cutter:
         _log.info("model %s is cut into %s", model.spec.name, _described(found, threads))
         return replace(model, parts=parts)
 
+    def decline(self, name: str, config: ModelConfig, why: str) -> None:
+        """Say that a model stays uncut, where it is to be cut.
+
+        Raises
+        ------
+        ModelLoadError
+            When that was wished for this very model, by a flag or in its configuration.
+        """
+        wish = self._wish_for(name, config)
+        if wish is None:
+            return
+        if name in self._wishes or PARTITION in config.parameters:
+            raise ModelLoadError(
+                f"it is to be cut into parts, which it cannot be: {why}; take the wish for parts out, or serve it"
+                " without marked layers"
+            )
+        _log.warning("model %s is not cut into parts: %s", name, why)
+
     def close(self) -> None:
         """Remove the files; calling it again is fine."""
         if self._folder is not None:

@@ -284,5 +284,8 @@ def _close_result(work: asyncio.Future[Buffer]) -> None:
 
 
 def _close_session(session: Session) -> None:
-    if not session.client.closed and not session.client.server_gone:
+    """Close a session, or keep what it learned where the rest has gone with the connection."""
+    if session.client.closed or session.client.server_gone:
+        session.save()
+    else:
         session.close()

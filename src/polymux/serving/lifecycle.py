@@ -75,8 +75,14 @@ class Lifecycle:
             while not self._client.server_gone:
                 await asyncio.sleep(_LOOK_S)
             _log.error("the Polymux server is gone; waiting for it to come back")
+            loaded = [version.loaded for version in self._models.all_versions() if version.loaded is not None]
             self._set_all(ModelState.UNAVAILABLE, "the Polymux server is gone; this front end waits for it")
             self._loader.let_go()
+            for model in loaded:
+                try:
+                    await asyncio.to_thread(model.runner.close)
+                except PolymuxError as error:
+                    _log.warning("a model was not unloaded in order: %s", error)
             self._client.close()
             self._client = await self._connect_again()
             _log.info("the Polymux server is back; loading the models again")

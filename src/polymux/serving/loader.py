@@ -75,6 +75,7 @@ class DirectLoader:
         def load() -> LoadedModel:
             apart = self._heavy.look(path)
             if apart is not None:
+                self._cutter.decline(name, config, "all devices compute its marked layers")
                 model = register_model(client, name, version, apart.path, config)
                 return model.loaded(self._heavy.runner(client, model, apart, self._device))
             model = register_model(client, name, version, path, config)

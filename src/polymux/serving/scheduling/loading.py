@@ -80,11 +80,12 @@ class ScheduledLoader:
         try:
             scheduler = self._scheduler or await self._begin(client)
             settings = settings_of(name, config, self._options)
+            plain = path
             if (apart := await asyncio.to_thread(self._heavy.look, path)) is not None:
                 _log.info("model %s: its heavy layers run on its share, since requests are scheduled", name)
-                path = apart.path
-            model = await asyncio.to_thread(register_model, client, name, version, path, config)
-            model = await asyncio.to_thread(self._cutter.cut, client, name, model, path)
+                plain = apart.path
+            model = await asyncio.to_thread(register_model, client, name, version, plain, config)
+            model = await asyncio.to_thread(self._cutter.cut, client, name, model, plain)
             surfaces = await asyncio.to_thread(self._surfaces, path, settings.max_batch)
             served = ServedModel(
                 ModelName(f"{name}/{version}"),
@@ -161,10 +162,14 @@ class _Instance:
         self._client = client
         self._stream = stream
         self._kernels = [part.name for part in model.parts] or [model.spec.name]
-        for kernel in self._kernels:
-            client.prepare(kernel, stream)
-        self._runner = KernelRunner(client, model.spec, stream=stream, parts=model.parts, sizes=sizes)
-        self._runner.warm_up()
+        with contextlib.ExitStack() as made:
+            for kernel in self._kernels:
+                client.prepare(kernel, stream)
+                made.callback(self._retire, kernel)
+            self._runner = KernelRunner(client, model.spec, stream=stream, parts=model.parts, sizes=sizes)
+            made.callback(self._runner.close)
+            self._runner.warm_up()
+            made.pop_all()  # until `close`
         self.allocate = self._runner.allocate
         self.run = self._runner.run
 
@@ -172,8 +177,11 @@ class _Instance:
         """Close the queue, and have the stream let go of the model."""
         self._runner.close()
         for kernel in self._kernels:
-            with contextlib.suppress(PolymuxError):  # the model or the connection is gone already
-                self._client.retire(kernel, self._stream)
+            self._retire(kernel)
+
+    def _retire(self, kernel: str) -> None:
+        with contextlib.suppress(PolymuxError):  # the model or the connection is gone already
+            self._client.retire(kernel, self._stream)
 
 
 class _Memory:

@@ -140,6 +140,7 @@ class Scheduler:
             except PolymuxError as error:
                 problems.append(error)
         if problems and not ready:
+            instances.close()  # some blocks of a share may have one
             raise problems[0]
         self._instances[model.name] = instances
         self._handle(ModelAdded(model))
