@@ -83,7 +83,7 @@ def test_a_plan_that_is_not_found_exits_with_1_and_draws_what_there_is(
         (["--duration", "0"], "--duration 0.0: give more than 0"),
         (
             ["--duration", "1000000", "--load", "10"],
-            "more than 100,000,000; give a shorter --duration, or --no-check",
+            "more than 20,000,000; give a shorter --duration, or --no-check",
         ),
         (["--seed", "-1"], "--seed -1: give 0 or more"),
         (["--attainment", "99"], "attainment is 99.0"),
