@@ -30,8 +30,8 @@ class FairQueue:
         self._by_priority = by_priority
         self._jobs: dict[JobId, _Entry] = {}
         self._tasks: dict[tuple[DeviceId, int], _Entry] = {}
-        self._now: dict[DeviceId, tuple[int, int]] = {}
-        """Of a device's tasks: their line, and how long they have had the device so far."""
+        self._now: dict[DeviceId, tuple[int, int, int]] = {}
+        """Of a device's tasks: their line, how long they have had the device so far, and with which weight."""
         self._virtual: dict[int, float] = {}
 
     def update(self, view: JobView, now: int) -> None:
@@ -65,15 +65,15 @@ class FairQueue:
         return priority if self._by_priority else 0
 
     def _charge_tasks(self, device: JobDeviceState, now: int) -> None:
-        """Charge them as tasks of the priority that they had until now."""
+        """Charge them as tasks of the priority and weight that they had until now."""
         name, used_ns = device.spec.id, device.tasks_held_ns(now)
         line = self.line(device.tasks_priority)
-        before, used_before_ns = self._now.get(name, (line, used_ns))
+        before, used_before_ns, weight = self._now.get(name, (line, used_ns, device.tasks_weight))
         entry = self._tasks.get((name, before))
         if entry is not None:
-            entry.charge(used_ns - used_before_ns, device.tasks_weight)
+            entry.charge(used_ns - used_before_ns, weight)
             entry.active = entry.active and before == line
-        self._now[name] = line, used_ns
+        self._now[name] = line, used_ns, device.tasks_weight
         if (name, line) not in self._tasks:
             self._tasks[name, line] = _Entry(line)
 
@@ -96,7 +96,7 @@ class FairQueue:
         for name in [name for name in self._jobs if name not in view.jobs]:
             del self._jobs[name]
         for key, entry in list(self._tasks.items()):
-            known = key[0] in view.devices and self._now.get(key[0], (None, 0))[0] == entry.line
+            known = key[0] in view.devices and self._now.get(key[0], (None, 0, 0))[0] == entry.line
             if not known and not entry.tag > self._virtual.get(entry.line, 0.0):
                 del self._tasks[key]
 

@@ -62,6 +62,18 @@ def test_tasks_that_had_a_second_more_than_their_part_are_held_until_the_job_has
     assert (driver.jobs[name].device, driver.tasks[CPU]) == (None, True)
 
 
+def test_time_that_tasks_had_counts_with_the_weight_that_they_had_then():
+    parts = {}
+    for weights in ((100, 100), (100, 1), (1, 1)):
+        driver = machine()
+        job(driver)
+        driver.tasks_wait(CPU, weight=weights[0])
+        driver.pass_time(500 * MS)
+        driver.tasks_wait(CPU, weight=weights[1])
+        parts[weights] = len(held(driver))
+    assert parts == {(100, 100): 0, (100, 1): 0, (1, 1): 1}
+
+
 def test_tasks_with_deadlines_are_not_held_for_jobs_of_their_priority():
     driver = machine()
     name = job(driver)
