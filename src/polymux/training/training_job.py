@@ -213,13 +213,13 @@ class Job:
     ) -> None:
         try:
             if error is not None and ran_out_of_memory(error):
+                self._count_untold()
                 self._tell_of(error)
             elif self._options.checkpoint is not None:
                 if kind is None:
                     self.checkpoint()
                 elif issubclass(kind, KeyboardInterrupt):
-                    if self._step_is_made and not self._optimizer_runs:
-                        self._count_step()  # the step had been made, but not been told yet
+                    self._count_untold()
                     self._save("Ctrl-C")
         finally:
             self._detach()
@@ -276,6 +276,11 @@ class Job:
         if self._step_is_made and not self._steps_are_told:
             self._steps_counted += 1
             self._end_step()
+
+    def _count_untold(self) -> None:
+        """Count a step that had been made when the loop broke off, but not been told yet."""
+        if self._step_is_made and not self._optimizer_runs:
+            self._count_step()
 
     def _count_step(self) -> None:
         """Take the state for that after one more step."""
@@ -335,7 +340,7 @@ class Job:
             if self._write(path):
                 return True
             _log.warning("%s came while an optimizer was at work; %s stays as it was", why, path)
-        except OSError as error:
+        except (OSError, MemoryError, RuntimeError) as error:  # PyTorch's are of the last kind
             _log.error("the checkpoint for %s cannot be written: %s", why, error)
         return False
 

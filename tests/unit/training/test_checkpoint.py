@@ -250,7 +250,7 @@ def test_the_generators_go_on_from_where_they_were_read() -> None:
     assert drawn == again
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, MemoryError])
 def test_a_loop_that_breaks_off_after_a_step_has_done_that_step(
     error: type[BaseException] | None, tmp_path: Path
 ) -> None:
@@ -267,7 +267,7 @@ def test_a_loop_that_breaks_off_after_a_step_has_done_that_step(
                             raise error
                         break
                 break
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, MemoryError):
         pass
     second = Loop(seed=99)
     with second.job(Fake, checkpoint=path) as job:
@@ -275,6 +275,20 @@ def test_a_loop_that_breaks_off_after_a_step_has_done_that_step(
         second.under(job, EPOCHS)
     assert first.losses + second.losses == whole.losses
     assert_same_bits(second, whole)
+
+
+@pytest.mark.parametrize("failure", [MemoryError(), RuntimeError("not enough memory"), OSError(28, "full")])
+def test_a_checkpoint_that_fails_for_want_of_memory_does_not_hide_what_it_was_for(
+    failure: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    loop, path = Loop(), tmp_path / "run.pt"
+    monkeypatch.setattr("polymux.training.training_job.write_checkpoint", fail)
+    with pytest.raises(MemoryError, match="of the loop"), loop.job(Fake, checkpoint=path):
+        raise MemoryError("of the loop")
+    assert "cannot be written" in caplog.text
 
 
 def test_ctrl_c_in_the_middle_of_an_optimizer_leaves_the_file_alone(
