@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TextIO
 
@@ -10,7 +11,7 @@ from polymux.sched.recording import JOBS, QUEUES, Format, Step, write_step
 
 
 class Recorder:
-    """Appends the steps of one engine as they happen; used by one thread at a time.
+    """Appends the steps of one engine as they happen, until the file takes no more; used by one thread at a time.
 
     Raises
     ------
@@ -26,17 +27,28 @@ class Recorder:
             self._file = open(path, "w", buffering=1)  # noqa: SIM115, closed by close(); whole lines even after a kill
         except OSError as error:
             raise ConfigError(str(path), "record", str(path), f"cannot be written: {error}") from None
-        self._file.write(format_.write_header(policy) + "\n")
+        try:
+            self._file.write(format_.write_header(policy) + "\n")
+        except OSError as error:
+            self.close()
+            raise ConfigError(str(path), "record", str(path), f"cannot be written: {error}") from None
 
     def record(self, step: Step) -> None:
-        """Write one step."""
-        if self._file is not None:
+        """Write one step; when that fails it is told, and the recording ends there: the server goes on."""
+        if self._file is None:
+            return
+        try:
             self._file.write(write_step(step) + "\n")
+        except OSError as error:
+            name = self._file.name
+            self.close()
+            print(f"polymux: the recording {name} ends here: {error.strerror}; free some space", flush=True)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # of what could not be written already
+                self._file.close()
             self._file = None
 
 
