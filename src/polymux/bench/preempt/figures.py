@@ -50,12 +50,15 @@ class Figures:
         Median over rounds; None: there was no training.
     wait_p99_ms : float, optional
         How long inference waited for the cores; None where it does not wait for anybody to let go of them.
+    requests : int
+        Of all rounds: how many are behind the percentiles.
     """
 
     p50_ms: float | None = None
     p99_ms: float | None = None
     train_steps_per_s: float | None = None
     wait_p99_ms: float | None = None
+    requests: int = 0
 
 
 def percentile_ms(times_ns: Sequence[int], percent: float) -> float | None:
@@ -86,6 +89,7 @@ def figures(turns: Sequence[Turn]) -> Figures:
         percentile_ms(latencies, 99),
         _median(turn.train_steps_per_s for turn in turns),
         percentile_ms(waits, 99) if told is None else told,
+        len(latencies),
     )
 
 

@@ -24,7 +24,7 @@ def table(cell: Cell, alone: str, train_alone_per_s: float) -> Table:
     )
     made = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     made.add_column("configuration", no_wrap=True)
-    for heading in ("p50 ms", "p99 ms", "to alone", "training kept", "wait p99 ms"):
+    for heading in ("p50 ms", "p99 ms", "to alone", "training kept", "wait p99 ms", "requests"):
         made.add_column(heading, justify="right", no_wrap=True)
     base = cell.found[alone].p99_ms
     for name, figures in cell.found.items():
@@ -34,7 +34,9 @@ def table(cell: Cell, alone: str, train_alone_per_s: float) -> Table:
         training = "" if kept is None else f"{kept / train_alone_per_s:.0%}"
         if name in TRAIN_ALONE:
             training = f"{kept:.2f}/s"
-        made.add_row(name, *cells, training, _text(figures.wait_p99_ms, "{:.3f}"))
+        made.add_row(
+            name, *cells, training, _text(figures.wait_p99_ms, "{:.3f}"), str(figures.requests or "")
+        )
     return made
 
 

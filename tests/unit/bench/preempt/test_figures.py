@@ -50,14 +50,16 @@ def test_percentiles_are_those_of_the_requests_of_all_rounds() -> None:
     ]
     rounds[1] = {**rounds[1], "alone": Turn([3 * MS] * 100)}
     found = together(rounds)
-    assert found["alone"] == Figures(3.0, percentile_ms([1 * MS, 9 * MS] * 2 + [3 * MS] * 100, 99))
+    assert found["alone"] == Figures(
+        3.0, percentile_ms([1 * MS, 9 * MS] * 2 + [3 * MS] * 100, 99), requests=104
+    )
     assert found["train_alone"] == Figures(train_steps_per_s=5.0)
 
 
 def test_waits_are_those_that_inference_measured_unless_a_server_knows_them() -> None:
     assert figures([Turn([MS], [2 * MS]), Turn([MS], [2 * MS])]).wait_p99_ms == pytest.approx(2.0)
     told = [Turn([MS], [], 8.0, wait) for wait in (0.1, 0.4, 0.2)]
-    assert figures(told) == Figures(1.0, 1.0, 8.0, 0.2)
+    assert figures(told) == Figures(1.0, 1.0, 8.0, 0.2, 3)
 
 
 def test_figures_are_steady_when_one_more_round_moves_none_by_more_than_a_twentieth() -> None:

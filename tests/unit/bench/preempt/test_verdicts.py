@@ -17,13 +17,13 @@ FOUND = {
     "train_alone_defaults": Figures(train_steps_per_s=10.0),
     "alone_spinning": Figures(4.0, 8.0),
     "alone_sleeping": Figures(5.0, 10.0),
-    "sched_idle": Figures(7.0, 12.0, 8.0),
+    "sched_idle": Figures(7.0, 12.0, 8.0, requests=1234),
 }
 
 
-def cell(polymux: Figures | None = None) -> Cell:
+def cell(polymux: Figures | None = None, others: float = 0.01) -> Cell:
     found = FOUND if polymux is None else {**FOUND, "polymux": polymux}
-    return Cell("squeezenet", 0.15, 4.4, 34.0, 5.0, 3, 1, 0.01, found)
+    return Cell("squeezenet", 0.15, 4.4, 34.0, 5.0, 3, 1, others, found)
 
 
 def verdicts(polymux: Figures) -> list[bool | None]:
@@ -47,6 +47,12 @@ def test_each_target_is_missed_by_itself() -> None:
     assert verdicts(Figures(4.2, 9.1, 8.6, 1.0)) == [True, True, True, True, False]
 
 
+def test_nothing_is_judged_by_rounds_that_others_disturbed() -> None:
+    found = rows(cell(Figures(4.2, 9.3, 8.6, 0.4), others=0.06))
+    assert len([row for row in found if row.target]) == 5
+    assert all(row.met is None for row in found)
+
+
 def test_without_polymux_nothing_is_judged() -> None:
     assert all(row.met is None for row in rows(cell()))
 
@@ -58,6 +64,7 @@ def test_the_result_has_the_keys_of_the_documentation() -> None:
     assert found["configs"]["alone"] == {
         "p50_ms": 4.0,
         "p99_ms": 8.0,
+        "requests": 0,
         "train_steps_per_s": None,
         "threads": "spinning",
     }
@@ -69,6 +76,6 @@ def test_the_table_has_a_line_for_each_configuration() -> None:
     out = io.StringIO()
     Console(file=out, width=120).print(table(cell(), "alone_spinning", 10.0))
     lines = [line.split() for line in out.getvalue().splitlines()]
-    assert ["sched_idle", "7.0", "12.0", "1.50", "x", "80%"] in lines
+    assert ["sched_idle", "7.0", "12.0", "1.50", "x", "80%", "1234"] in lines
     assert ["alone_spinning", "4.0", "8.0", "1.00", "x"] in lines
     assert ["train_alone_defaults", "10.00/s"] in lines
