@@ -13,7 +13,7 @@ import pytest
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.server.connection import Peer
-from polymux.server.jobs.background import shares_group
+from polymux.server.jobs.background import Background, Way, shares_group
 from polymux.server.jobs.process import JobProcess, can_idle, find_process
 from tests.segment.server_process import until
 
@@ -162,21 +162,48 @@ def test_a_job_in_the_background_is_put_back_as_it_was() -> None:
             job.go_on()
             if job.background is not None:
                 assert all(is_last(pid) for pid in (process.pid, child)), "it stays in the background"
+            entered = job.background
             job.close()
+            assert job.leave_background(5.0)
             assert [where(pid) for pid in (process.pid, child)] == before
-            assert job.background is None or not Path(job.background.path, "cpu.idle").exists()
+            assert entered is None or not Path(entered.path, "cpu.idle").exists()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_job_that_is_in_the_background_by_its_threads_is_put_back(program: subprocess.Popen[str]) -> None:
     job = JobProcess(program.pid, group=True, background=True)
-    job.background = None  # as where others are in its session, and no control group can be made
+    job.ways = ()  # as where others are in its session, and no control group can be made
     job.enter_background(can_idle())
     assert job.in_background == ("threads" if can_idle() else "")
     assert os.sched_getscheduler(program.pid) == (os.SCHED_IDLE if can_idle() else os.SCHED_OTHER)
     job.close()
     assert os.sched_getscheduler(program.pid) == os.SCHED_OTHER
+
+
+def test_a_way_that_the_kernel_refuses_is_followed_by_the_next_and_promises_nothing(
+    program: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    job = JobProcess(program.pid, group=True, background=True)
+    refused = Background(Way.MADE, str(tmp_path / "none" / "deeper"))
+    (tmp_path / "cpu.idle").write_text("0")
+    taken = Background(Way.OWN, str(tmp_path))
+    told: list[Background | None] = []
+    job.ways, job._shares = (refused, taken), False
+    job.enter_background(False, lambda process: told.append(process.background))
+    assert (job.background, told) == (taken, [refused, taken])
+    assert job.leave_background()
+    assert job.background == taken, "the guard is told what may be left of it"
+    (tmp_path / "cpu.idle").write_text("7")
+    assert job.leave_background()
+    assert (tmp_path / "cpu.idle").read_text() == "7", "once is enough"
+    job.ways = (refused,)
+    job.enter_background(False, lambda process: told.append(process.background))
+    assert (job.background, job.in_background, job.may_idle) == (None, "", False)
+    assert told[2:] == [refused, None], (
+        "the guard hears of it before it is tried, and that it came to nothing"
+    )
+    job.close()
 
 
 def test_a_job_that_comes_first_is_not_put_into_the_background(program: subprocess.Popen[str]) -> None:

@@ -180,7 +180,7 @@ def test_no_control_group_of_a_job_is_left(server: ServerProcess, tmp_path: Path
         if ends != "job":
             server.kill()
         if made:
-            until(lambda: not any(Path("/sys/fs/cgroup").rglob(name)), 30)
+            until(lambda: not any(Path("/sys/fs/cgroup").rglob(f"{name}-*")), 30)
 
 
 def test_a_job_hears_of_the_end_of_the_server(server: ServerProcess, tmp_path: Path) -> None:
@@ -280,3 +280,22 @@ def test_leases_leave_nothing_behind(server: ServerProcess, tmp_path: Path) -> N
     for _ in range(4):
         round_of_leases()
     until(lambda: (server.descriptors(), server.threads()) <= before, 30)
+
+
+def test_a_refused_lease_leaves_no_descriptor_and_no_background(server: ServerProcess) -> None:
+    impossible: dict[str, Any] = {"levels": ["idle", "stop"], "memory_nbytes": 2**60}
+    with server.connect() as client:
+        with client.lease(levels=["boundary"], priority=-1):
+            pass
+        groups = Path("/proc/self/cgroup").read_text()
+
+        def refused() -> None:
+            with pytest.raises(InvalidRequest), client.lease(priority=-1, **impossible):
+                pass
+
+        refused()
+        before = server.descriptors()
+        for _ in range(10):
+            refused()
+        until(lambda: server.descriptors() <= before)
+        assert Path("/proc/self/cgroup").read_text() == groups

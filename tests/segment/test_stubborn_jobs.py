@@ -17,9 +17,7 @@ def rig_that_evicts_after(ms: int) -> Rig:
     rig = Rig()
     engine = JobEngine(registry.load("switchflow"), evict_after_ns=ms * MS)
     streams, cores = rig.streams, rig.driver.cores
-    guard = rig.driver._guard
-    rig.driver = JobDriver(engine, rig.driver.devices, cores)
-    rig.driver._guard = guard
+    rig.driver = JobDriver(engine, rig.driver.devices, cores, custody=rig.driver.custody)
     for device, stream in streams.items():
         rig.driver.add_stream(device, rig.stream_of(device), stream)
     return rig

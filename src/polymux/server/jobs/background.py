@@ -13,7 +13,11 @@ sched(7), "The autogroup feature" and SCHED_IDLE; cgroups(7); ``cpu.idle`` in th
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
+import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,6 +29,12 @@ PATH_NBYTES = 256
 """Of a path that the guard takes, with the zero at its end."""
 _PASSES = 4
 """How often the processes of a job are looked for: one that has not been moved may start another."""
+_PATIENCE_S, _PAUSE_S = 1.0, 0.02
+"""How long, and how often, a session is changed anew that the kernel does not let change yet."""
+_ENDED = frozenset((errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EBUSY))
+"""Errors that say that a job has ended, or is ending: the guard removes its control group then."""
+_NAME = re.compile(r"polymux-job-(?P<job>\d+)-(?P<space>\d+)-(?P<server>\d+)-\d+")
+_numbers = itertools.count(1)
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 Members = Callable[[], Iterable[int]]
@@ -49,50 +59,94 @@ class Way(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A way to put a job into the background, and how that is undone; `find_background` finds it.
+    """A way to put a job into the background, and how that is undone; `find_backgrounds` finds them.
 
     Attributes
     ----------
     way : Way
     path : str
         The control group's directory, or the file of the session's nice value.
-    nice : int
-        That the session has before.
+    before : int
+        What that file said, or the weight of the control group; 0 where there is none.
+    session : int
+        The id of the session.
     """
 
     way: Way
     path: str
-    nice: int = 0
+    before: int = 0
+    session: int = 0
 
     def enter(self, members: Members) -> bool:
-        """Have the job come after all others; False when the kernel refuses, and nothing is changed."""
+        """Have the job come after all others; False when the kernel refuses, and nothing is changed.
+
+        Notes
+        -----
+        The kernel lets sessions be changed ten times a second; it is tried again for up to a second.
+        """
         try:
             if self.way is Way.SESSION:
-                Path(self.path).write_text(str(LAST))
-            elif self.way is Way.OWN:
-                (Path(self.path) / "cpu.idle").write_text("1")
+                return _until_taken(lambda: Path(self.path).write_text(str(LAST)), _PATIENCE_S)
+            if self.way is Way.OWN:
+                _write(Path(self.path) / "cpu.idle", 1)
             else:
                 _gather(Path(self.path), members)
         except OSError:
-            self.leave()
+            if self.way is Way.MADE:
+                self.leave()
             return False
         return True
 
-    def leave(self) -> None:
-        """Put the job back; what has ended meanwhile, or was never done, is no error."""
-        with contextlib.suppress(OSError):
+    def leave(self, patience_s: float = 0.0, proc: Path = _PROC) -> bool:
+        """Put the job back; False when the kernel may take it later and has not within that time.
+
+        What has ended meanwhile, or was never done, is no error; anything else is told.
+        """
+        try:
             if self.way is Way.SESSION:
-                Path(self.path).write_text(str(self.nice))
-            elif self.way is Way.OWN:
-                (Path(self.path) / "cpu.idle").write_text("0")
+                return _until_taken(lambda: self._put_session_back(proc), patience_s)
+            if self.way is Way.OWN:
+                _write(Path(self.path) / "cpu.idle", 0)
+                if self.before:  # to be idle has cost the group its weight
+                    _write(_weight_file(Path(self.path)), self.before)
             else:
                 _dissolve(Path(self.path))
+        except OSError as error:
+            if error.errno not in _ENDED:
+                print(f"polymux: {self.path} cannot be put back: {error.strerror}", flush=True)
+        return True
+
+    def _put_session_back(self, proc: Path) -> None:
+        """Write the nice value through any process of the session that lives, if it is still the one of here."""
+        rest = (proc / str(pid) / "autogroup" for pid in _processes_of_session(self.session, proc))
+        for file in (Path(self.path), *rest):
+            try:
+                if int(file.read_text().split()[-1]) == LAST:
+                    file.write_text(str(self.before))
+                    return
+            except (OSError, IndexError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno not in _ENDED:
+                    raise
 
 
-def find_background(
+def _until_taken(write: Callable[[], object], patience_s: float) -> bool:
+    """Write, again and again while the kernel says that it is too early."""
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            write()
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_PAUSE_S)
+        else:
+            return True
+
+
+def find_backgrounds(
     pid: int, members: Members, proc: Path = _PROC, cgroups: Path = _CGROUPS
-) -> Background | None:
-    """Find how a job can be put into the background; None: others are in its group, or the server may not change it.
+) -> tuple[Background, ...]:
+    """Find how a job may be put into the background, the best way first; nothing where others are in its group.
 
     Parameters
     ----------
@@ -101,19 +155,72 @@ def find_background(
     members : callable
     proc, cgroups : pathlib.Path
         Where the kernel has its files.
+
+    Notes
+    -----
+    What the kernel takes is known only when it is tried.
     """
+    found = []
     try:
         group, root, can_hold_groups = _group_of(pid, proc, cgroups)
-        found = None
         if group != root and _is_own(group, members):
-            found = Background(Way.OWN, str(group))
-        elif can_hold_groups and os.access(group, os.W_OK):
-            found = Background(Way.MADE, str(group / f"polymux-job-{pid}"))
-        elif group == root:
-            found = _session(pid, members, proc)
+            found.append(Background(Way.OWN, str(group), _weight(group)))
+        if can_hold_groups and os.access(group, os.W_OK):
+            found.append(Background(Way.MADE, str(group / _new_name(pid))))
+        if group == root and (session := _session(pid, members, proc)) is not None:
+            found.append(session)
     except (OSError, ValueError, StopIteration):  # files of the kernel are missing, or it is gone
-        return None
-    return found if found is not None and len(os.fsencode(found.path)) < PATH_NBYTES else None
+        pass
+    return tuple(way for way in found if len(os.fsencode(way.path)) < PATH_NBYTES)
+
+
+def sweep(cgroups: Path = _CGROUPS) -> None:
+    """Remove control groups that servers made which have ended, and whose guards were killed as well."""
+    root = next((cgroups / name for name in ("cpu", "cpu,cpuacct") if (cgroups / name).is_dir()), cgroups)
+    for folder, names, _ in os.walk(root):
+        for name in names:
+            made = _NAME.fullmatch(name)
+            if made is not None and made["space"] == _pid_space() and _has_ended(int(made["server"])):
+                with contextlib.suppress(OSError):  # its guard is at it, or it is another user's
+                    _dissolve(Path(folder) / name)
+
+
+def _new_name(pid: int) -> str:
+    return f"polymux-job-{pid}-{_pid_space()}-{os.getpid()}-{next(_numbers)}"
+
+
+def _pid_space() -> str:
+    """Tell the servers of different containers apart, whose process ids say nothing to each other."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _weight_file(group: Path) -> Path:
+    file = group / "cpu.weight"
+    return file if file.exists() else group / "cpu.shares"
+
+
+def _weight(group: Path) -> int:
+    file = _weight_file(group)
+    return int(file.read_text()) if file.exists() else 0
+
+
+def _write(file: Path, number: int) -> None:
+    with open(file, "r+") as there:  # one that is not there is not made
+        there.truncate()
+        there.write(str(number))
 
 
 def shares_group(pid: int, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> bool:
@@ -129,8 +236,11 @@ def shares_group(pid: int, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> bool
 
 
 def is_beside(background: Background, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> bool:
-    """Whether a job in the background comes after this process, too, and not only after those of another group."""
-    if background.way is not Way.MADE:
+    """Whether a job in the background comes after this process, too, and not only after those of another group.
+
+    A control group that comes last does so among those that the same group holds.
+    """
+    if background.way is Way.SESSION:
         return True
     try:
         group = _group_of(os.getpid(), proc, cgroups)[0]
@@ -166,7 +276,10 @@ def _session(pid: int, members: Members, proc: Path) -> Background | None:
         return None
     if not _processes_of_session(os.getsid(pid), proc) <= set(members()):
         return None
-    return Background(Way.SESSION, str(file), int(file.read_text().split()[-1]))
+    nice = int(file.read_text().split()[-1])
+    if nice < 0:  # it takes a privilege to go back there
+        return None
+    return Background(Way.SESSION, str(file), nice, os.getsid(pid))
 
 
 def _has_sessions(proc: Path) -> bool:
@@ -175,7 +288,7 @@ def _has_sessions(proc: Path) -> bool:
 
 
 def _gather(group: Path, members: Members) -> None:
-    group.mkdir(exist_ok=True)
+    group.mkdir()
     (group / "cpu.idle").write_text("1")
     for _ in range(_PASSES):
         there = _processes(group)

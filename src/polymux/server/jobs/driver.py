@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
 
 from polymux.core.decision import WakeAt
-from polymux.core.errors import BadDecision, InvalidRequest, PolymuxError
+from polymux.core.errors import BadDecision, InvalidRequest
 from polymux.core.ids import DeviceId, StreamId
 from polymux.core.jobs.decision import Evict, Grant, HoldTasks, JobDecision, LetTasksRun, RejectJob, TakeBack
 from polymux.core.jobs.event import (
@@ -34,10 +34,9 @@ from polymux.core.jobs.event import (
 from polymux.core.jobs.model import JobDevice, JobId
 from polymux.sched.jobs.engine import JobEngine
 from polymux.sched.recording import Step
+from polymux.server.jobs.custody import Custody
 from polymux.server.jobs.door import Door, Gated
-from polymux.server.jobs.guard import Guard
 from polymux.server.jobs.lease import Lease
-from polymux.server.jobs.process import can_idle
 
 GRAIN_NS = 1_000_000
 """The engine is woken at whole multiples of this."""
@@ -55,6 +54,7 @@ class JobDriver:
         Of the host, for devices that are some.
     record : callable, optional
         Is told each step of the engine, in the order of the steps.
+    custody : Custody, optional
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class JobDriver:
         devices: Sequence[JobDevice],
         cores: Mapping[DeviceId, tuple[int, ...]],
         record: Callable[[Step], None] | None = None,
+        custody: Custody | None = None,
     ) -> None:
         self._engine = engine
         self._record = record
@@ -75,8 +76,8 @@ class JobDriver:
         self._most_nbytes = dict.fromkeys(self._doors, 0)
         self._leases: dict[JobId, Lease] = {}
         self._lost: set[DeviceId] = set()
-        self._guard = Guard()
-        self._may_idle = can_idle()
+        self.custody = custody if custody is not None else Custody()
+        """Of the processes of jobs: who opens a lease gives a process into it first, since that may take a while."""
         self._wake_ups: list[int] = []
         self._times: set[int] = set()
         self._events: list[JobEvent] = []
@@ -104,26 +105,17 @@ class JobDriver:
         Raises
         ------
         InvalidRequest
-            When the job can run nowhere, with the sizes, or its client has ended.
-        DeviceUnavailable
-            When its process cannot be watched over.
+            When the job can run nowhere, with the sizes, or its client has ended; its process is the caller's still.
         """
         with self._lock:
             if lease.session.ended or self._ending:
                 raise InvalidRequest(f"session {lease.session.id} has ended")
-            lease.outer = outer if outer is not None and outer.over is None else None
-            try:
-                if lease.process is not None and lease.outer is None:
-                    self._guard.watch(lease.process)
-                    lease.process.enter_background(self._may_idle)
-                refused = next(
-                    (d for d in self._handle(JobOpened(lease.spec)) if isinstance(d, RejectJob)), None
-                )
-            except PolymuxError:
-                self._unwatch(lease)
-                raise
+            if outer is not None and outer.over is not None:
+                raise InvalidRequest(f"the lease around job {lease.spec.name!r} has just ended; open it anew")
+            lease.outer = outer
+            decisions = self._handle(JobOpened(lease.spec))
+            refused = next((d for d in decisions if isinstance(d, RejectJob)), None)
             if refused is not None:
-                self._unwatch(lease)
                 raise InvalidRequest(refused.reason)
             self._leases[lease.spec.id] = lease
             lease.begin()
@@ -261,8 +253,8 @@ class JobDriver:
             self._ending = True
             for lease in list(self._leases.values()):
                 self._close(lease, "the server has ended")
-            self._guard.close()
             self._time.notify()
+        self.custody.end()
         if self._thread is not None:
             self._thread.join()
 
@@ -341,7 +333,8 @@ class JobDriver:
         self._leases.pop(lease.spec.id, None)
         inner, lease.inner = lease.inner, None
         if inner is None:
-            self._unwatch(lease)
+            if lease.process is not None and lease.outer is None:
+                self.custody.release(lease.process)
         else:  # it has the process from now on
             inner.outer = None
         outer, lease.outer = lease.outer, None
@@ -350,12 +343,6 @@ class JobDriver:
             outer.want(monotonic_ns())
             self._handle(JobWants(outer.spec.id))
         self._watch_doors()
-
-    def _unwatch(self, lease: Lease) -> None:
-        if lease.process is None or lease.outer is not None:
-            return
-        self._guard.forget(lease.process)
-        lease.process.close()
 
     def _watch_doors(self) -> None:
         """Guard exactly the devices that a job may use."""
@@ -394,6 +381,6 @@ class JobDriver:
                     self._times.discard(heapq.heappop(self._wake_ups))
                 try:
                     self._handle(JobTick())
-                    self._guard.check()
+                    self.custody.check()
                 except Exception:  # a defect must not end the thread that everybody waits for
                     traceback.print_exc()

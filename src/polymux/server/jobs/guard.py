@@ -14,7 +14,7 @@ from polymux.server.jobs.background import PATH_NBYTES
 from polymux.server.jobs.process import JobProcess
 
 EXECUTABLE = Path(polymux.server.__file__).resolve().parents[1] / "bin" / "polymux-guard"
-_RECORD = struct.Struct(f"6i{PATH_NBYTES}s")
+_RECORD = struct.Struct(f"7i{PATH_NBYTES}s")
 """What is to be done with which process, whether it is a group, whether its threads may be idle, and its background."""
 _WATCH, _FORGET = 1, 2
 
@@ -24,7 +24,7 @@ class Guard:
 
     Notes
     -----
-    Used under the driver's lock. It is told of a job before the job can be stopped, and reads what it was told even
+    Used under the custody's lock. It is told of a job before the job can be stopped, and reads what it was told even
     when the server is gone by then. One that is killed is replaced.
     """
 
@@ -48,12 +48,13 @@ class Guard:
 
     def forget(self, job: JobProcess) -> None:
         """Leave a job alone from now on."""
-        if self._watched.pop(job.pid, None) is not None:
+        if self._watched.get(job.pid) is job:
+            del self._watched[job.pid]
             self._tell(_FORGET, job)
 
     def check(self) -> None:
         """Replace a guard that has been killed."""
-        if self._watched and self._process is not None and self._process.poll() is not None:
+        if self._watched and (self._process is None or self._process.poll() is not None):
             with contextlib.suppress(DeviceUnavailable):  # tried again the next time
                 self._start()
 
@@ -72,6 +73,7 @@ class Guard:
     def _start(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
+            self._process = None  # so that nothing is written there, should the next one not start
         try:
             self._process = subprocess.Popen(
                 [EXECUTABLE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, cwd="/"
@@ -87,7 +89,9 @@ class Guard:
         if self._process is None or self._process.stdin is None:
             return
         back = job.background
-        way, nice, path = (0, 0, b"") if back is None else (int(back.way), back.nice, os.fsencode(back.path))
-        record = _RECORD.pack(what, job.pid, job.group, True, way, nice, path)
+        undo = (0, 0, 0, b"")
+        if back is not None:
+            undo = (int(back.way), back.before, back.session, os.fsencode(back.path))
+        record = _RECORD.pack(what, job.pid, job.group, True, *undo)
         with contextlib.suppress(OSError):  # it has been killed; `check` notices
             os.write(self._process.stdin.fileno(), record)

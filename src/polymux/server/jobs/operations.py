@@ -58,15 +58,17 @@ class _JobOperations:
         gate = next((n for n in range(MAX_JOBS) if n not in session.leases), None)
         if gate is None:
             raise InvalidRequest(f"this session has {MAX_JOBS} leases; close one first")
-        process = self._process(request, pid, spec, outer)
-        lease = Lease(_possible(spec, process), session, gate, process, self._held)
-        session.leases[gate] = lease
+        session.leases[gate] = Lease(spec, session, gate, None, self._held)  # so that nobody takes the gate
 
         def work() -> None:
+            process = None
             try:
-                opened = self._open(lease, outer)
+                process = self._process(request, pid, spec, outer)
+                opened = self._open(spec, session, gate, process, outer)
             except BaseException:
                 session.leases.pop(gate, None)
+                if process is not None and outer is None:  # else it is the other lease's
+                    self._parts.jobs.custody.release(process)
                 raise
             session.leases[gate] = opened
             request.answer(self._described(opened))
@@ -97,18 +99,22 @@ class _JobOperations:
         self._parts.jobs.close(lease)
         request.answer()
 
-    def _open(self, lease: Lease, outer: Lease | None) -> Lease:
+    def _open(
+        self, spec: JobSpec, session: Session, gate: int, process: JobProcess | None, outer: Lease | None
+    ) -> Lease:
         """Open a lease; where its process cannot be watched over, as one that only gives way by itself."""
         jobs = self._parts.jobs
-        try:
-            jobs.open(lease, outer)
-        except DeviceUnavailable as error:
-            by_itself = tuple(level for level in lease.spec.levels if not level.by_system)
-            if not by_itself:
-                raise
-            print(f"polymux: {lease.spec.name}: {error.reason}", flush=True)
-            lease = Lease(replace(lease.spec, levels=by_itself), lease.session, lease.gate, None, self._held)
-            jobs.open(lease)
+        if process is not None and outer is None:
+            try:
+                jobs.custody.take(process)
+            except DeviceUnavailable as error:
+                if all(level.by_system for level in spec.levels):
+                    raise
+                print(f"polymux: {spec.name}: {error.reason}", flush=True)
+                jobs.custody.release(process)
+                process = None
+        lease = Lease(_possible(spec, process), session, gate, process, self._held)
+        jobs.open(lease, outer)
         return lease
 
     def _described(self, lease: Lease) -> dict[str, object]:
@@ -147,6 +153,7 @@ class _JobOperations:
             return None
         if outer is not None:
             return outer.process
+        self._parts.jobs.custody.await_release(pid)
         if self._parts.jobs.has(pid):
             return None
         on_cores = all(device in self._parts.jobs.cores for device in spec.devices)

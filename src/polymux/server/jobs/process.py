@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from polymux.core.errors import InvalidRequest, PermissionDenied
 from polymux.server.connection import Peer
-from polymux.server.jobs.background import find_background, is_beside, shares_group
+from polymux.server.jobs.background import Background, find_backgrounds, is_beside, shares_group
 
 _STOPPED = frozenset("Tt")
 _PASSES = 4
@@ -26,7 +26,8 @@ class JobProcess:
     pid : int
     group : bool
     background : bool
-        Whether it comes after all others from `enter_background` to `close`, as far as the server may have it so.
+        Whether it comes after all others from `enter_background` to `leave_background`, as far as the server may have
+        it so.
 
     Raises
     ------
@@ -48,11 +49,12 @@ class JobProcess:
             raise InvalidRequest(
                 f"process {pid} cannot be held: {error.strerror}; give a running one"
             ) from None
-        self.background = find_background(pid, self._members) if background else None
-        """How it can be put into the background; None: only by its threads, within its group."""
-        shares = shares_group(pid)
-        self.may_idle = shares or (self.background is not None and is_beside(self.background))
-        """Whether it leaves the cores to this process when it is idle."""
+        self.ways = find_backgrounds(pid, self._members) if background else ()
+        """How it may be put into the background, the best first."""
+        self.background: Background | None = None
+        """How it is, is about to be, or was; None: only by its threads, within its group."""
+        self._has_left = True
+        self._shares = shares_group(pid)
         self._backs = background
         self._in_background = ""
         self._threads_changed = False
@@ -70,17 +72,47 @@ class JobProcess:
         """Say by what it comes after all others: its control group, session or threads; empty: it does not."""
         return self._in_background
 
-    def enter_background(self, threads: bool) -> None:
-        """Have it come after all others until it is closed; `threads`: this process may use the idle class."""
+    @property
+    def may_idle(self) -> bool:
+        """Whether it leaves the cores to this process when it is idle, by the way in which it is in the background."""
+        return self._shares or (self.background is not None and is_beside(self.background))
+
+    def enter_background(self, threads: bool, about_to: Callable[[JobProcess], None] | None = None) -> None:
+        """Have it come after all others until it is closed, by the first way that the kernel takes.
+
+        Parameters
+        ----------
+        threads : bool
+            Whether this process may use the idle class.
+        about_to : callable, optional
+            Told before each attempt, when `background` says what it is.
+
+        Notes
+        -----
+        May take a second.
+        """
         if not self._backs:
             return
-        if self.background is not None and self.background.enter(self._members):
-            self._in_background = self.background.way.text
-        elif threads:
-            self._in_background = "threads"
+        for way in (*self.ways, None):
+            self.background, self._has_left = way, way is None
+            if about_to is not None:
+                about_to(self)
+            if way is not None and way.enter(self._members):
+                self._in_background = way.way.text
+                break
+        else:
+            self._in_background = "threads" if threads else ""
         if threads and self._in_background != "control group":
             self._threads_changed = True
             self._schedule(os.SCHED_OTHER, os.SCHED_IDLE)
+
+    def leave_background(self, patience_s: float = 0.0) -> bool:
+        """Put its group back, once; False when the kernel has not taken that yet, and may when it is tried again."""
+        if self.background is not None and not self._has_left:
+            self._has_left = self.background.leave(patience_s)
+        if self._has_left:
+            self._in_background = ""
+        return self._has_left
 
     def make_idle(self) -> None:
         """Let all threads run only when nobody else wants their cores (SCHED_IDLE); in the background they do."""
@@ -104,12 +136,10 @@ class JobProcess:
                 os.sched_setaffinity(tid, cores)
 
     def close(self) -> None:
-        """Undo what was done to it, and give its descriptors back. Twice is fine."""
+        """Undo what was done to it, and give its descriptors back; its group is `leave_background`'s. Twice is fine."""
         if self._pidfd < 0:
             return
         self.go_on()
-        if self._in_background and self.background is not None:
-            self.background.leave()
         if self._threads_changed:
             self._schedule(os.SCHED_IDLE, os.SCHED_OTHER)
         os.close(self._pidfd)

@@ -11,6 +11,7 @@ from polymux.core.jobs.model import EVERYWHERE, JobDevice, JobSpec, PreemptionLe
 from polymux.policy.jobs import registry
 from polymux.sched.jobs.engine import JobEngine
 from polymux.segment import GATE_BITS
+from polymux.server.jobs.custody import Custody
 from polymux.server.jobs.driver import JobDriver
 from polymux.server.jobs.guard import Guard
 from polymux.server.jobs.lease import Held, Lease
@@ -46,9 +47,14 @@ class Process:
         self.cores: tuple[int, ...] = ()
         self.closed = False
         self.in_background = ""
+        self.may_idle = False
 
-    def enter_background(self, threads: bool) -> None:
+    def enter_background(self, threads: bool, about_to: object = None) -> None:
         self.in_background = "threads"
+
+    def leave_background(self, patience_s: float = 0.0) -> bool:
+        self.in_background = ""
+        return True
 
     def stop(self) -> None:
         self.state = "stopped"
@@ -67,7 +73,9 @@ class Process:
         self.closed = True
 
 
-class _NoGuard(Guard):
+class NoGuard(Guard):
+    """Needs no program."""
+
     def watch(self, job: JobProcess) -> None:
         pass
 
@@ -80,8 +88,8 @@ class Rig:
             JobDevice(DeviceId(f"cpu:{n}"), 2, memory_nbytes, "cpu", (*ALL,), "host") for n in range(devices)
         ]
         cores = {spec.id: (2 * n, 2 * n + 1) for n, spec in enumerate(specs)}
-        self.driver = JobDriver(JobEngine(registry.load(policy)), specs, cores)
-        self.driver._guard = _NoGuard()
+        custody = Custody(NoGuard())
+        self.driver = JobDriver(JobEngine(registry.load(policy)), specs, cores, custody=custody)
         self.streams = {spec.id: Stream() for spec in specs}
         for device, stream in self.streams.items():
             self.driver.add_stream(device, self.stream_of(device), stream)
@@ -114,6 +122,8 @@ class Rig:
         if process is None and any(level.by_system for level in levels):
             process = Process()
         lease = Lease(spec, cast(Session, session), 0, cast("JobProcess | None", process), self.held.append)
+        if lease.process is not None and outer is None:
+            self.driver.custody.take(lease.process)
         self.driver.open(lease, outer)
         for device in self.streams:
             self.driver.drained(device, self.stream_of(device))
