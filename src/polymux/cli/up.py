@@ -161,8 +161,7 @@ def _address(text: str) -> Address:
 
 
 def _serve(options: RuntimeOptions, path: Path) -> int:
-    # Blocked in all threads and waited for in this one: libraries of drivers install handlers of their own.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    ending = _Ending()
     faulthandler.enable()  # where a native kernel of the operator crashed
     faulthandler.register(signal.SIGUSR1)  # what every thread does: kill -USR1
     _allow_many_descriptors()
@@ -173,17 +172,46 @@ def _serve(options: RuntimeOptions, path: Path) -> int:
         _print_banner(runtime, path)
         gc.collect()
         gc.freeze()  # what is there now stays: no task waits while the collector looks at all of it
-        signal.sigwait(ENDING)
+        ending.wait()
     except PolymuxError:
         runtime.close()
         raise
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C does not wait for the tasks that run
     print("polymux ends", flush=True)
     if not runtime.close():
         print("polymux: a kernel still ran and was left behind", file=sys.stderr, flush=True)
         os._exit(0)  # its thread cannot be ended in any other way
     return 0
+
+
+class _Ending:
+    """Waits for a signal that ends the server.
+
+    Notes
+    -----
+    The signals are blocked in this thread and those that it starts, since libraries of drivers install handlers of
+    their own. Threads that other libraries started as they were imported may still be given one: whoever is given it,
+    its number comes through a pipe.
+    """
+
+    def __init__(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._install()
+
+    def wait(self) -> None:
+        """Return when one has come; a second one ends the process at once, whatever still runs."""
+        self._install()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        while os.read(self._reader, 1)[0] not in ENDING:
+            pass
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+
+    def _install(self) -> None:
+        for number in ENDING:
+            signal.signal(number, lambda *_: None)
 
 
 def _print_banner(runtime: Runtime, path: Path) -> None:
