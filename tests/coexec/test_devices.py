@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +131,46 @@ def test_a_damaged_store_does_not_matter(client: Client, tmp_path: Path) -> None
     store = tmp_path / "profiles.db"
     store.write_bytes(b"no store at all" * 100)
     a = random(60, 60)
-    with Session(client, store=store) as session:
+    with pytest.warns(RuntimeWarning, match="lasts for this session"):
+        session = Session(client, store=store)
+    with session, warnings.catch_warnings():
+        warnings.simplefilter("error")  # it was told once
         check(matmul(a, a, session=session), a, a)
+        assert session.last is not None
+        assert session.last.trouble
+        session.save()
     assert store.read_bytes().startswith(b"no store")
+
+
+def test_what_could_not_be_written_is_written_the_next_time(client: Client, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("a file where a folder is wanted")
+    a = random(60, 60)
+    with Session(client, store=there / "profiles.db") as session:
+        matmul(a, a, devices=["cpu:0"], session=session)
+        with pytest.warns(RuntimeWarning, match="lasts for this session"):
+            session.save()
+        there.unlink()
+    with ProfileStore(there / "profiles.db") as opened:
+        assert [unit.kernel for key in opened.devices() for unit in opened.coexec(key)] == ["coexec_gemm"]
+
+
+def test_an_old_session_leaves_a_newer_calibration_as_it_is(client: Client, tmp_path: Path) -> None:
+    store = tmp_path / "profiles.db"
+    a = random(60, 60)
+    with Session(client, store=store) as session:
+        matmul(a, a, devices=["cpu:0"], session=session)
+    with Session(client, store=store) as session:
+        matmul(a, a, devices=["cpu:0"], session=session)
+        with ProfileStore(store, write=True) as opened:
+            ((key, learned),) = [(key, unit) for key in opened.devices() for unit in opened.coexec(key)]
+            assert not learned.is_calibrated
+            newer = replace(learned, library="BLAS", measured_at=learned.measured_at + 100, notes=())
+            opened.put_coexec(key, newer)
+    with ProfileStore(store) as opened:
+        (kept,) = opened.coexec(key)
+    assert kept.library == "BLAS"
+    assert kept.is_calibrated
 
 
 def test_energy_goes_to_the_thrifty_device(client: Client) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from polymux.cli import main
-from polymux.profiles import ProfileStore
-from polymux.profiling.coexec.calibrate import calibrate
+from polymux.perfmodel.coexec.compute_fit import fit_compute
+from polymux.perfmodel.coexec.features import Sample
+from polymux.perfmodel.coexec.problem import gemm_problem
+from polymux.profiles import CoexecUnit, ProfileStore
+from polymux.profiles.coexec import BUSY, LEARNED, QUICK
+from polymux.profiling.coexec.calibrate import _is_enough, calibrate
 from polymux.profiling.coexec.records import CalibrationOptions, places
 from polymux.profiling.private_server import PrivateServer
 
@@ -36,6 +41,19 @@ def test_a_calibration_is_stored_and_found_by_the_next_one(
     printed = capsys.readouterr().out
     assert "coexec_gemm" in printed
     assert "in the store" in printed
+
+
+@pytest.mark.parametrize("note", [QUICK, LEARNED])
+def test_what_is_no_whole_calibration_does_not_spare_one(note: str) -> None:
+    problem = gemm_problem(64, 64, 64, itemsize=4, by="rows")
+    compute = fit_compute([Sample(problem.features(count), 1e-5 * count) for count in (16, 32, 64)])
+    unit = CoexecUnit("coexec_gemm", 1, "f4", {}, "fp32", "BLAS", compute, notes=(note,))
+    assert not unit.is_calibrated
+    assert not _is_enough(unit, CalibrationOptions())
+    assert _is_enough(unit, CalibrationOptions(quick=True)) == (note == QUICK)
+    busy = replace(unit, notes=(BUSY,))
+    assert busy.is_calibrated
+    assert _is_enough(busy, CalibrationOptions())
 
 
 def test_shares_and_copies_of_a_device_with_memory_of_its_own_are_measured(tmp_path: Path) -> None:

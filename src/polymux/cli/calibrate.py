@@ -15,6 +15,7 @@ from polymux.cli.profile_store import add_store_option, store_path
 from polymux.cli.text import duration, table, terminal
 from polymux.client import Client
 from polymux.profiles import ProfileStore
+from polymux.profiles.coexec import BUSY
 from polymux.profiling.coexec.calibrate import calibrate
 from polymux.profiling.coexec.records import OPERATIONS, Calibration, CalibrationOptions, Place
 from polymux.profiling.private_server import PrivateServer
@@ -125,7 +126,7 @@ def _print(found: list[Calibration]) -> None:
         made.add_row(
             item.place.name,
             item.kernel,
-            escape(by) + (" [yellow](busy)[/yellow]" if item.unit.notes else ""),
+            escape(by) + (" [yellow](busy)[/yellow]" if BUSY in item.unit.notes else ""),
             f"{item.rate / 1e9:.1f}",
             "-" if errors is None else f"{100 * errors.mape:.1f} %",
             "-" if errors is None else f"{100 * errors.p95:.1f} %",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -264,6 +265,15 @@ class Shelf:
             self._computes.update({model.id: model.compute for model in self._planner.units})
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned of a unit, as the store keeps it."""
+
+    shelf: Shelf
+    unit: Unit
+    record: CoexecUnit
+
+
 class Knowledge:
     """Everything that is known of a server; used by one thread at a time.
 
@@ -291,7 +301,6 @@ class Knowledge:
 
     def refresh(self) -> None:
         """Ask the server again what there is, for instance when a device was lost; models are kept in the store."""
-        self.save()
         status = self._client.status()
         self.places = places_of(status)
         identities = [coexec_identity(device) for device in status["devices"]]
@@ -299,6 +308,11 @@ class Knowledge:
         self._memory = {device["id"]: device["memory_nbytes"] for device in status["devices"]}
         self._groups = [frozenset(place.stream for place in group) for group in combinations(self.places)]
         self._stored = self._read()
+        self._seen_s = {
+            (device, record.key): record.measured_at
+            for device, records in self._stored.items()
+            for record in records
+        }
         self._devices_of: dict[str, list[str]] = {}
         self._shelves.clear()
 
@@ -318,27 +332,55 @@ class Knowledge:
         """Ask again which devices have which kernels: one was registered."""
         self._devices_of = {}
 
-    def save(self) -> None:
-        """Write what was learned."""
+    def learned(self) -> list[Learned]:
+        """Take what was learned since the last time, to write it; see `restore`."""
         now_s = int(time.time())
-        learned: dict[str, list[CoexecUnit]] = {}
+        found = []
         for shelf in self._shelves.values():
             units = {unit.id: unit for unit in shelf.units}
             for name, compute in shelf.refreshed().items():
                 unit = units[name]
-                record = unit.record(compute, shelf.dtype, now_s)
-                learned.setdefault(unit.place.device_key, []).append(record)
+                found.append(Learned(shelf, unit, unit.record(compute, shelf.dtype, now_s)))
+        return found
+
+    def write(self, learned: Sequence[Learned]) -> bool:
+        """Write what was learned, from any thread, one at a time; False when it could not be.
+
+        What was calibrated, or learned by another session, after this one had read it, is left as it is.
+        """
         if self._store is None or not learned:
-            return
+            return True
         try:
             self._store.parent.mkdir(parents=True, exist_ok=True)
             with ProfileStore(self._store, write=True) as store:
-                for key, records in learned.items():
-                    store.put_device(self._identities[key])
-                    for record in records:
-                        store.put_coexec(key, record)
+                for device in {its.unit.place.device_key for its in learned}:
+                    store.put_device(self._identities[device])
+                    there = {record.key: record.measured_at for record in store.coexec(device)}
+                    for its in learned:
+                        if its.unit.place.device_key != device:
+                            continue
+                        seen_s = self._seen_s.get((device, its.record.key), 0)
+                        if there.get(its.record.key, 0) <= seen_s:
+                            store.put_coexec(device, its.record)
+                            self._seen_s[device, its.record.key] = its.record.measured_at
         except (ConfigError, OSError) as error:
-            self.trouble = str(error)
+            self._tell(error)
+            return False
+        return True
+
+    def restore(self, learned: Sequence[Learned]) -> None:
+        """Have it written the next time: it could not be."""
+        for its in learned:
+            its.shelf.taught.add(its.unit.id)
+
+    def _tell(self, error: Exception) -> None:
+        if self.trouble is None:
+            warnings.warn(
+                f"the profile store cannot be used, so what co-execution learns lasts for this session: {error}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self.trouble = str(error)
 
     def _read(self) -> dict[str, list[CoexecUnit]]:
         if self._store is None or not self._store.exists():
@@ -347,7 +389,7 @@ class Knowledge:
             with ProfileStore(self._store) as store:
                 return {key: store.coexec(key) for key in {place.device_key for place in self.places}}
         except ConfigError as error:
-            self.trouble = str(error)
+            self._tell(error)
             return {}
 
     def _ask_kernels(self) -> dict[str, list[str]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 from polymux.client import Queue
 from polymux.coexec.call import Call
+from polymux.coexec.queues import Queues
+from polymux.coexec.run import CALLERS_FAULT
 from polymux.coexec.units import Unit
+from polymux.core.errors import PolymuxError, ServerGone
 from polymux.perfmodel.coexec.adapt import Chunk
 from polymux.perfmodel.coexec.compute import ComputeModel
 from polymux.perfmodel.coexec.compute_fit import fit_compute
@@ -16,6 +21,29 @@ PART = 16
 LARGEST_WORK = 1e9
 """Operations of a piece at most, so that a slow device is found out soon."""
 REPEATS = 3
+
+
+def probe_all(
+    call: Call, units: Iterable[Unit], queues: Queues, learn: Callable[[Unit, ComputeModel], None]
+) -> Mapping[str, PolymuxError]:
+    """Measure units one after the other; what failed, by their ids.
+
+    Raises
+    ------
+    BadArgument, BadBuffer, InvalidTask
+        What would fail on every unit.
+    ServerGone
+    """
+    failures: dict[str, PolymuxError] = {}
+    for unit in units:
+        try:
+            with queues.lend([unit]) as lanes:
+                learn(unit, probe(call, unit, lanes[unit]))
+        except (*CALLERS_FAULT, ServerGone):
+            raise
+        except PolymuxError as error:
+            failures[unit.id] = error
+    return failures
 
 
 def probe(call: Call, unit: Unit, queue: Queue) -> ComputeModel:

@@ -27,6 +27,8 @@ class Report:
         The pieces with their units and times, for a picture.
     failures : mapping of str to PolymuxError
         Units that failed in the middle; their pieces were computed by others.
+    trouble : str, optional
+        Why the profile store could not be read or written; what is learned then lasts for the session.
     """
 
     operation: str
@@ -35,6 +37,7 @@ class Report:
     run_s: float
     runs: tuple[ChunkRun, ...]
     failures: Mapping[str, PolymuxError]
+    trouble: str | None = None
 
     @property
     def predicted_s(self) -> float:

@@ -32,6 +32,9 @@ _SHORTEST_NS = 20_000
 _LATER = 1.25
 """An idle unit is asked again when a piece has taken so many times longer than predicted, and then each time again."""
 _SOONEST_NS = 4_000_000
+_SILENT_NS, _FIRST_SILENT_NS, _SILENT = 10_000_000_000, 60_000_000_000, 50
+"""A device is given up that has not answered for so long, and so many times longer than predicted; its first piece of a
+run may have to wait for its turn, or for its program to be built."""
 CALLERS_FAULT = (BadArgument, BadBuffer, InvalidTask)
 """What would fail on every device."""
 
@@ -85,6 +88,13 @@ class _Lane:
         its = self.under_way[0]
         start_ns = max(its.taken_ns, self.free_ns)
         return start_ns + int(_LATER * max(its.expected_ns, now - start_ns, _SOONEST_NS))
+
+    @property
+    def given_up_ns(self) -> int:
+        """When it has not answered for too long."""
+        its = self.under_way[0]
+        least_ns = _SILENT_NS if self.free_ns else _FIRST_SILENT_NS
+        return max(its.taken_ns, self.free_ns) + max(least_ns, _SILENT * its.expected_ns)
 
     def wants(self, now: int) -> bool:
         """Tell whether it is to get a piece now."""
@@ -147,6 +157,8 @@ class Run:
         ------
         TaskFailed
             What a kernel said of the arguments, or the last device's failure.
+        DeviceUnavailable
+            When a device does not answer; what it may still write goes to memory that nobody else gets before it ends.
         ServerGone
         """
         try:
@@ -234,7 +246,7 @@ class Run:
             return
         lane.failed = True
         self.failures[lane.unit.id] = error
-        _drain(lane)
+        self._drain(lane)
         try:
             self._work.failed(lane.unit.id, now_ns())
         except DeviceUnavailable:
@@ -266,13 +278,42 @@ class Run:
                 raise ServerGone("the server is gone; connect again when it is back")
             for lane in self._lanes:  # a piece that is late may have made it worth to take others over
                 lane.asked = False
+                if lane.under_way and now_ns() > lane.given_up_ns:
+                    raise self._silent(lane)
+
+    def _silent(self, lane: _Lane) -> DeviceUnavailable:
+        """Make the error of a device that does not answer."""
+        its = lane.under_way[0]
+        waited_s = (now_ns() - max(its.taken_ns, lane.free_ns)) / 1e9
+        error = DeviceUnavailable(
+            f"{lane.unit.id} has not answered for {waited_s:.0f} s on {its.chunk.count} of"
+            f" {self._call.way.problem.extent} from {its.chunk.first} on, predicted to take"
+            f" {its.expected_ns / 1e9:.3g} s; look at `polymux devices`, or leave"
+            " it out with devices="
+        )
+        self.failures[lane.unit.id] = error
+        return error
+
+    def _drain(self, lane: _Lane) -> None:
+        """Wait for what a unit has under way."""
+        while lane.under_way:
+            piece = lane.under_way[0].piece
+            try:
+                piece.task.error(max(0.0, (lane.given_up_ns - now_ns()) / 1e9))
+            except TimeoutError:
+                raise self._silent(lane) from None
+            lane.under_way.popleft()
+            lane.free_ns = now_ns()
+            piece.drop()
 
     def _abandon(self) -> None:
         """Let nothing write to the caller's arrays any more."""
         for lane in self._lanes:
             try:
-                _drain(lane)
-            except PolymuxError:  # the server is gone: nothing runs
+                self._drain(lane)
+            except (
+                PolymuxError
+            ):  # the server is gone: nothing runs; or the device is silent: buffers outlive their tasks
                 lane.under_way.clear()
 
 
@@ -296,10 +337,3 @@ def shared_out(start_ns: int, end_ns: int, expected_ns: Sequence[int]) -> list[i
         ran += weight
         ends.append(start_ns + (end_ns - start_ns) * ran // whole)
     return ends
-
-
-def _drain(lane: _Lane) -> None:
-    while lane.under_way:
-        piece = lane.under_way.popleft().piece
-        piece.task.error()
-        piece.drop()

@@ -22,13 +22,14 @@ from polymux.coexec.failed import Failed
 from polymux.coexec.knowledge import HELPED_S, Knowledge, Planned, Shelf
 from polymux.coexec.loads import Loads
 from polymux.coexec.operation import Array, Operation, Way
-from polymux.coexec.probe import probe
+from polymux.coexec.probe import probe_all
 from polymux.coexec.queues import Queues
 from polymux.coexec.registered import Registered
 from polymux.coexec.report import Report
-from polymux.coexec.run import CALLERS_FAULT, Ran, Run
+from polymux.coexec.run import Ran, Run
 from polymux.coexec.units import Unit, usable
-from polymux.core.errors import InvalidRequest, PolymuxError, ServerGone
+from polymux.core.errors import InvalidRequest, PolymuxError
+from polymux.perfmodel.coexec.compute import ComputeModel
 from polymux.perfmodel.coexec.precision import Precision
 from polymux.perfmodel.coexec.problem import Objective
 from polymux.perfmodel.energy import PowerModel
@@ -89,6 +90,7 @@ class Session:
         self.last: Report | None = None
         self._lock = threading.RLock()
         self._probing = threading.Lock()
+        self._saving = threading.Lock()
         self._knowledge = Knowledge(client, path, dict(power or {}))
         self._loads = Loads()
         self._queues = Queues(client)
@@ -227,20 +229,23 @@ class Session:
             with self._queues.lend(taking) as queues:
                 call = Call(planned.way, sources, results)
                 run = Run(self.client, call, list(queues.items()), work, planned.expected_s)
-                done = run.carry_out(len(units) > len(taking))
+                try:
+                    done = run.carry_out(len(units) > len(taking))
+                finally:
+                    with self._lock:
+                        self._note_failures(run.failures)
         finally:
             with self._lock:
                 self._loads.end(taking)
         ended_s = perf_counter()
         with self._lock:
-            self._note_failures(run.failures)
             if not done:
                 return run.failures
-            self.last = Report(
-                operation, planned, planned_s - began_s, ended_s - planned_s, work.runs, run.failures
-            )
+            plan_s, run_s = planned_s - began_s, ended_s - planned_s
+            failures, trouble = run.failures, self._knowledge.trouble
+            self.last = Report(operation, planned, plan_s, run_s, work.runs, failures, trouble)
             self._learn(found, planned, run, ended_s - began_s)
-        self._look_around(ended_s - planned_s)
+        self._look_around(run_s)
         return {}
 
     def _prepare(
@@ -276,19 +281,13 @@ class Session:
 
     def _probe(self, shelf: Shelf, unknown: Sequence[Unit], call: Call) -> Mapping[str, PolymuxError]:
         """Measure units of which nothing is known on pieces of this call, one after the other; what failed."""
-        failures: dict[str, PolymuxError] = {}
+
+        def learn(unit: Unit, compute: ComputeModel) -> None:
+            with self._lock:
+                shelf.learn(unit, compute)
+
         with self._probing:
-            for unit in shelf.unknown(unknown):
-                try:
-                    with self._queues.lend([unit]) as lanes:
-                        compute = probe(call, unit, lanes[unit])
-                except (*CALLERS_FAULT, ServerGone):
-                    raise
-                except PolymuxError as error:
-                    failures[unit.id] = error
-                    continue
-                with self._lock:
-                    shelf.learn(unit, compute)
+            failures = probe_all(call, shelf.unknown(unknown), self._queues, learn)
         with self._lock:
             self._failed.note(failures)
         return failures
@@ -372,14 +371,19 @@ class Session:
 
     def refresh(self) -> None:
         """Look again at which devices the server has, and at what the profile store says of them."""
+        self.save()
         with self._lock:
             self._knowledge.refresh()
             self._calls.clear()
 
     def save(self) -> None:
         """Write what was learned to the profile store; `close` does so too."""
-        with self._lock:
-            self._knowledge.save()
+        with self._saving:
+            with self._lock:
+                learned = self._knowledge.learned()
+            if not self._knowledge.write(learned):
+                with self._lock:
+                    self._knowledge.restore(learned)
 
     def close(self) -> None:
         """Keep what was learned and close the queues; arrays stay readable."""

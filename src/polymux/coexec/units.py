@@ -16,6 +16,7 @@ from polymux.perfmodel.coexec.precision import Precision, allowed
 from polymux.perfmodel.coexec.unit import UnitModel
 from polymux.perfmodel.energy import PowerModel
 from polymux.profiles import CoexecUnit
+from polymux.profiles.coexec import LEARNED
 
 _PRECISIONS: Mapping[str, Precision] = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
 
@@ -74,12 +75,13 @@ class Unit:
             DType.from_numpy(dtype).name_short,
             {},
             self.precision,
-            "learned while it ran",
+            LEARNED,
             compute,
             None,
             1,
             1,
             now_s,
+            (LEARNED,),
         )
 
 

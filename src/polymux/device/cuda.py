@@ -219,7 +219,37 @@ class PreparedCuda:
             raise LaunchError(TaskStatus.OUT_OF_MEMORY, f"the GPU's memory is used up: {error}") from error
         except Exception as error:
             message = f"it raised {describe_exception(error)}"
-            raise LaunchError(TaskStatus.KERNEL_FAILED, message) from error
+            raise LaunchError(_status(cupy, error), message) from error
+
+
+_STICKY = frozenset(
+    f"cudaError{name}"
+    for name in (
+        "IllegalAddress",
+        "IllegalInstruction",
+        "InvalidAddressSpace",
+        "InvalidPc",
+        "MisalignedAddress",
+        "HardwareStackError",
+        "LaunchFailure",
+        "LaunchTimeout",
+        "Assert",
+        "ECCUncorrectable",
+        "NvlinkUncorrectable",
+        "DevicesUnavailable",
+        "ContextIsDestroyed",
+        "SystemNotReady",
+        "Unknown",
+    )
+)
+"""After these every further call in the process fails, too (CUDA Runtime API, error handling)."""
+
+
+def _status(cupy: Any, error: Exception) -> TaskStatus:
+    """Tell a kernel that failed from a device that can do nothing any more."""
+    failed = isinstance(error, cupy.cuda.runtime.CUDARuntimeError)
+    is_sticky = failed and str(error).partition(":")[0].strip() in _STICKY
+    return TaskStatus.DEVICE_FAILED if is_sticky else TaskStatus.KERNEL_FAILED
 
 
 def open_devices(request: DeviceRequest, surroundings: Surroundings) -> Found:

@@ -18,6 +18,10 @@ _KERNELS = "1"
 """Version of the chunk kernels: raised when their times, or what ``method`` or ``tile`` mean, change."""
 
 
+BUSY, QUICK, LEARNED = "measured on a busy machine", "calibrated quickly", "learned while it ran"
+"""Notes."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoexecUnit:
     """A share of a device with the kernel that it runs, as it was calibrated.
@@ -63,6 +67,11 @@ class CoexecUnit:
     def __post_init__(self) -> None:
         if min(self.units, self.tile, self.min_chunk) < 1:
             raise InvalidRequest(f"calibrated {self.kernel}: units, tile and min_chunk are 1 or more")
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a whole calibration is behind it, rather than a quick one or what a session happened to see."""
+        return self.library != LEARNED and not {LEARNED, QUICK} & set(self.notes)
 
     @property
     def key(self) -> tuple[int, str, str]:

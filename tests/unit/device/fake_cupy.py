@@ -63,6 +63,10 @@ class Stream:
         pass
 
 
+class CUDARuntimeError(RuntimeError):
+    """As CuPy's: the text begins with the error's name."""
+
+
 class OutOfMemoryError(MemoryError):
     pass
 
@@ -115,6 +119,7 @@ def install(monkeypatch: pytest.MonkeyPatch, gpus: int = 2) -> None:
         deviceSynchronize=lambda: None,
         deviceCanAccessPeer=lambda one, other: int(one != other),
         setDevice=lambda ordinal: None,
+        CUDARuntimeError=CUDARuntimeError,
     )
     modules = {name: types.ModuleType(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.device")}
     modules |= {name: types.ModuleType(name) for name in ("cupy_backends", "cupy_backends.cuda")}

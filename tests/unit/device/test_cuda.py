@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from polymux.core.device_spec import Share
 from polymux.core.errors import Closed, ConfigError, DeviceUnavailable, InvalidRequest
-from polymux.core.implementation import PythonFunction
+from polymux.core.implementation import CudaFunction, PythonFunction
 from polymux.core.kernel_spec import KernelSpec
 from polymux.core.status import TaskStatus
+from polymux.device.cuda import PreparedCuda
 from polymux.device.protocol import LaunchError, OutOfMemory
 from polymux.device.registry import close_all, discover
 from polymux.kernel.chunks import methods
@@ -143,3 +145,29 @@ def test_copy_fill_and_noop(device: KernelDevice) -> None:
     device.run("noop", [x], [])
     with pytest.raises(LaunchError, match="does not fit"):
         device.run("fill", [], [y], value=1e9)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("cudaErrorIllegalAddress: an illegal memory access was encountered", TaskStatus.DEVICE_FAILED),
+        ("cudaErrorLaunchFailure: unspecified launch failure", TaskStatus.DEVICE_FAILED),
+        ("cudaErrorECCUncorrectable: uncorrectable ECC error encountered", TaskStatus.DEVICE_FAILED),
+        ("cudaErrorInvalidConfiguration: invalid configuration argument", TaskStatus.KERNEL_FAILED),
+        ("cudaErrorInvalidValue: invalid argument", TaskStatus.KERNEL_FAILED),
+    ],
+)
+def test_errors_after_which_cuda_can_do_nothing_are_the_devices(
+    device: KernelDevice, text: str, status: TaskStatus
+) -> None:
+    del device
+
+    def fail() -> None:
+        raise fake_cupy.CUDARuntimeError(text)
+
+    prepared = PreparedCuda(
+        CudaFunction(fail), importlib.import_module("cupy"), 0, fake_cupy.Stream(non_blocking=True)
+    )
+    with pytest.raises(LaunchError) as failed:
+        prepared.run([], {})
+    assert failed.value.code == status

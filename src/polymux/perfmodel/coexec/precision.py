@@ -101,6 +101,11 @@ def error_bound(precision: str, depth: int, accumulator: str = "fp32") -> float:
     InvalidRequest
         If there is no such precision, or the depth is below 1.
 
+    Notes
+    -----
+    Both inputs are rounded once, and sums in the accumulator. In bf16 the result is taken to be rounded as well, as
+    oneDNN does, whose products of bfloat16 are bfloat16.
+
     References
     ----------
     Higham: Accuracy and Stability of Numerical Algorithms, 2nd edition, SIAM 2002, 3.1 and 3.5 (gamma_k).
@@ -116,7 +121,8 @@ def error_bound(precision: str, depth: int, accumulator: str = "fp32") -> float:
     gamma = depth * adding / (1 - depth * adding)
     if rounding == adding:  # inputs are what they are
         return gamma
-    return 2 * rounding + rounding**2 + gamma * (1 + rounding) ** 2
+    bound = 2 * rounding + rounding**2 + gamma * (1 + rounding) ** 2
+    return bound + rounding * (1 + bound) if precision == "bf16" else bound
 
 
 def _known(precision: str) -> str:

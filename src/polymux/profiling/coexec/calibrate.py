@@ -20,6 +20,8 @@ from polymux.perfmodel.coexec.features import Sample
 from polymux.perfmodel.coexec.link import LinkModel
 from polymux.perfmodel.coexec.precision import Precision
 from polymux.profiles import CoexecUnit, ProfileStore, coexec_identity
+from polymux.profiles.coexec import BUSY
+from polymux.profiles.coexec import QUICK as QUICKLY
 from polymux.profiling.coexec.link import measure_link
 from polymux.profiling.coexec.records import (
     OWN_PRECISION,
@@ -114,7 +116,7 @@ def calibrate(
         link: LinkModel | None = None
         for operation, kernel, precision in kernels:
             known = stored.get((place.units, kernel, options.dtype))
-            if known is not None and not options.again:
+            if known is not None and not options.again and _is_enough(known, options):
                 rate = max(
                     shape.features.work / known.compute.predict(shape.features) for shape in SHAPES[operation]
                 )
@@ -128,6 +130,11 @@ def calibrate(
             if found.unit is not None:
                 store.put_coexec(identity.key, found.unit)
             yield found
+
+
+def _is_enough(known: CoexecUnit, options: CalibrationOptions) -> bool:
+    """Whether what is stored spares a calibration: a whole one does, a quick one only another quick one."""
+    return known.is_calibrated or (options.quick and QUICKLY in known.notes)
 
 
 def _kernels(place: Place, options: CalibrationOptions) -> Iterator[tuple[str, str, Precision]]:
@@ -174,7 +181,7 @@ def _calibrate(
         tile[0] if operation == "gemm" and tile else 1,
         tile[0] * 2 if operation == "gemm" and tile else 16 if operation == "gemm" else 1,
         int(time.time()),
-        ("measured on a busy machine",) if bench.is_busy else (),
+        (*((BUSY,) if bench.is_busy else ()), *((QUICKLY,) if bench.options.quick else ())),
     )
     names = tuple((its.name, seconds) for its, seconds in compared)
     seconds = time.monotonic() - start

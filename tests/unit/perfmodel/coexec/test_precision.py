@@ -46,6 +46,17 @@ def test_rounded_products_stay_within_the_bound(seed, depth):
     for name, x, y in (("fp32", a, b), ("bf16", as_bf16(a), as_bf16(b))):
         got = (x @ y).astype(np.float64)
         assert np.all(np.abs(got - exact) <= error_bound(name, depth) * size)
+        if name == "bf16":
+            assert np.all(np.abs(as_bf16(got) - exact) <= error_bound(name, depth) * size)
+
+
+def test_the_bound_of_bf16_has_the_rounding_of_the_result_in_it():
+    a, b = (
+        np.array([[1 + odd / 256 + 2.0**-20]], np.float32) for odd in (15, 17)
+    )  # rounded up, as is their product
+    exact = float(a[0, 0]) * float(b[0, 0])
+    relative = float(as_bf16(as_bf16(a) * as_bf16(b))[0, 0]) / exact - 1
+    assert 2.5 * 2.0**-8 < relative <= error_bound("bf16", 1)
 
 
 def test_the_bound_is_no_more_than_twice_what_rounding_can_do():
