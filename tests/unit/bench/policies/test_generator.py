@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import socket
+import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,6 +38,24 @@ def test_a_closed_loop_that_misses_an_answer_ends_with_what_the_front_end_said(s
         PolymuxError, match=r"request 1 of 3 had no answer within 0.05 s.*model resnet50 hangs"
     ):
         live.send(silent, plan)
+
+
+def test_a_closed_loop_whose_requests_are_answered_sends_all_of_them() -> None:
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            while connection.recv(4096):
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+    def take(listener: socket.socket) -> None:
+        for _ in range(2):
+            threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=take, args=(listener,), daemon=True).start()
+        port = listener.getsockname()[1]
+        plan = Plan("127.0.0.1", port, (_REQUEST,), (0,) * 20, clients=2, unmeasured=3)
+        outcome = live.send(Silent(port), plan)  # type: ignore[arg-type]
+    assert (outcome.latencies_ns >= 0).sum() == 20
 
 
 def test_an_open_loop_without_answers_ends_after_its_time(silent: Any) -> None:
