@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from polymux import conv2d, matmul
 from polymux.client import Client
-from polymux.coexec import ChunkKernel, Operation, Session
+from polymux.coexec import ChunkKernel, Operation, Session, functions
 from polymux.coexec import session as sessions
 from polymux.coexec.matrix_product import MATMUL
 from polymux.core.dtype import DType
@@ -219,3 +221,16 @@ def test_plans_that_are_kept_are_bounded(client: Client, monkeypatch: pytest.Mon
         shelf = session._shelf(MATMUL, np.dtype(np.float32))
         assert len(shelf._kept) <= 4
         assert len(session._calls) <= 4
+
+
+def test_a_new_default_session_closes_the_connection_to_a_server_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[bool] = []
+    old = SimpleNamespace(closed=False, server_gone=True, close=lambda: closed.append(True))
+    monkeypatch.setattr(functions, "_session", SimpleNamespace(client=old))
+    monkeypatch.setattr(functions, "_owner", os.getpid())
+    monkeypatch.setattr(functions, "Session", lambda client: client)
+    monkeypatch.setattr("polymux.connect", lambda name: name)
+    assert functions.default_session() == "coexec"
+    assert closed == [True]

@@ -278,7 +278,9 @@ class Run:
                 raise ServerGone("the server is gone; connect again when it is back")
             for lane in self._lanes:  # a piece that is late may have made it worth to take others over
                 lane.asked = False
-                if lane.under_way and now_ns() > lane.given_up_ns:
+                if not lane.under_way or lane.under_way[0].piece.task.done():
+                    continue  # else this thread was held up, not the device
+                if now_ns() > lane.given_up_ns:
                     raise self._silent(lane)
 
     def _silent(self, lane: _Lane) -> DeviceUnavailable:

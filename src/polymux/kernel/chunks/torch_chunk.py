@@ -1,7 +1,8 @@
 """Chunks by PyTorch and its oneDNN, in the calling thread; in bfloat16 where that is asked for.
 
 The arrays are converted here: PyTorch's own switch for single precision (``set_float32_matmul_precision``) does not
-select bfloat16 on processors without tiles. oneDNN then sums in single precision and rounds results to bfloat16.
+select bfloat16 on processors without tiles. oneDNN then sums in single precision and rounds results to bfloat16, which
+`polymux.coexec.error_bound` takes into account.
 """
 
 from __future__ import annotations
