@@ -190,11 +190,7 @@ class Session:
         while True:
             with self._lock:
                 found = self._calls.get(key)
-            if (
-                found is None
-                or monotonic() > found.until_s
-                or any(unit.id in excluded for unit in found.units)
-            ):
+            if excluded or found is None or monotonic() > found.until_s:
                 found = self._prepare(
                     key, operation, sources, results, names, precision, parameters, excluded
                 )
@@ -222,7 +218,8 @@ class Session:
             taking = planned.taking_part(objective)
             models = [planned.models[unit.id] for unit in taking]
             work = Dispatcher(planned.plan, models, loads=planned.loads(loads), steal=self.steal)
-            taking = tuple(unit for unit in taking if unit.id in work.units)
+            has_lane = work.units
+            taking = tuple(unit for unit in taking if unit.id in has_lane)
             self._loads.begin(taking)
         planned_s = perf_counter()
         try:
