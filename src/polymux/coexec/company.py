@@ -1,4 +1,7 @@
-"""How much slower units are beside others than alone: they share clock, caches and memory."""
+"""How much longer units take than their models say.
+
+Beside others, with whom they share clock, caches and memory; and alone, where submitting and noticing the end count.
+"""
 
 from __future__ import annotations
 
@@ -74,13 +77,14 @@ class Company:
                 values.remove(max(values))
 
     def saw(self, unit: str, beside: Collection[str], problem: Problem, ratio: float) -> None:
-        """Note how many times longer than alone a unit took beside others; `beside` has it, too."""
+        """Note how many times longer than its model says a unit took beside others; `beside` has it, too."""
         for size in (problem, octave(problem)):
             key = (unit, frozenset(beside), size)
             self._ratios.setdefault(key, deque(maxlen=WINDOW)).append(ratio)
+        self.has_news = True
 
     def slowdown(self, unit: str, beside: Collection[str], problem: Problem) -> float:
-        """How many times longer than alone a unit takes: as in runs of this problem, or else of its size; 1 or more."""
+        """How many times longer a unit takes than its model says: in runs of this problem, or else its size."""
         for size in (problem, octave(problem)):
             ratios = self._ratios.get((unit, frozenset(beside), size))
             if ratios and (len(ratios) > 1 or ratios[0] <= SPIKE):

@@ -204,17 +204,17 @@ class Shelf:
         planner = self._made()
         planner.together_s = self.company.together_s(names, problems[0])
         plan = planner.plan(problems, objective, loads=loads, only=names)
-        slowdowns = self.company.slowdowns(plan.units, plan.problem) if len(plan.units) > 1 else {}
+        slowdowns = self.company.slowdowns(plan.units, plan.problem)
         if not slowdowns:
             yield plan, {}
             return
-        busy = slowed(loads, slowdowns)
         planner.together_s = self.company.together_s(plan.units, plan.problem)
-        together = planner.plan([plan.problem], objective, loads=busy, only=plan.units)
-        if len(together.units) > 1:
+        together = planner.plan([plan.problem], objective, loads=slowed(loads, slowdowns), only=plan.units)
+        if len(together.units) == len(plan.units):
             yield together, slowdowns
-        for name in plan.units:
-            yield planner.plan(problems, objective, loads=loads, only=[name]), {}
+        for name in plan.units if len(plan.units) > 1 else ():
+            alone = self.company.slowdowns([name], plan.problem)
+            yield planner.plan(problems, objective, loads=slowed(loads, alone), only=[name]), alone
 
     def _models_of(self, plan: Plan) -> Mapping[str, UnitModel]:
         """Return the units as they were when a plan was made: it is made again when they differ by more than 1 %."""

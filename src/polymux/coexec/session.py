@@ -19,7 +19,7 @@ from polymux.client.placed import PlacedArray, placed
 from polymux.coexec.call import Call, call_key, check_out, give_out, place_out
 from polymux.coexec.company import octave
 from polymux.coexec.failed import Failed
-from polymux.coexec.knowledge import HELPED_S, Knowledge, Planned, Shelf
+from polymux.coexec.knowledge import HANDOVER_S, HELPED_S, Knowledge, Planned, Shelf
 from polymux.coexec.loads import Loads
 from polymux.coexec.operation import Array, Operation, Way
 from polymux.coexec.probe import probe_all
@@ -217,7 +217,8 @@ class Session:
             found.run_s = planned.plan.predicted_s
             taking = planned.taking_part(objective)
             models = [planned.models[unit.id] for unit in taking]
-            work = Dispatcher(planned.plan, models, loads=planned.loads(loads), steal=self.steal)
+            its_loads = planned.loads(loads)
+            work = Dispatcher(planned.plan, models, loads=its_loads, steal=self.steal, handover_s=HANDOVER_S)
             has_lane = work.units
             taking = tuple(unit for unit in taking if unit.id in has_lane)
             self._loads.begin(taking)
@@ -304,11 +305,11 @@ class Session:
                 longest_s = max(longest_s, busy_s[unit])
                 continue
             alone_s = expected_s / planned.slowdowns.get(unit.id, 1.0)
-            if len(beside) > 1:
-                company.saw(unit.id, beside, problem, busy_s[unit] / alone_s)
+            took_s = busy_s[unit] if len(beside) > 1 else run_s
+            company.saw(unit.id, beside, problem, took_s / alone_s)
             longest_s = max(longest_s, alone_s * company.slowdown(unit.id, beside, problem))
             if self._loads.saw(unit, busy_s[unit], expected_s, (beside, octave(problem))):
-                slowdown = company.slowdown(unit.id, beside, problem)
+                slowdown = company.slowdown(unit.id, beside, problem) if len(beside) > 1 else 1.0
                 for ran in pieces:
                     known.shelf.observe(unit, problem.features(ran.chunk.count), ran.seconds / slowdown)
         if len(beside) > 1:

@@ -121,3 +121,13 @@ def test_what_company_costs_reaches_the_next_plans_though_no_run_could_teach_a_m
     assert after.slowdowns == {units[0].id: pytest.approx(1.3)}
     ends_s = [part.end_s for part in after.plan.parts]
     assert after.plan.predicted_s == pytest.approx(max(ends_s) + 1e-3)
+
+
+def test_what_a_unit_alone_takes_longer_than_its_model_says_is_predicted_too() -> None:
+    shelf, units, way = shelf_of_two()
+    alone = units[:1]
+    before = shelf.plan("before", [way], alone, Objective(), {})
+    shelf.company.saw(alone[0].id, before.plan.units, PROBLEM, 1.1)
+    after = shelf.plan("after", [way], alone, Objective(), {})
+    assert after.plan.predicted_s == pytest.approx(1.1 * before.plan.predicted_s)
+    assert after.slowdowns == {alone[0].id: pytest.approx(1.1)}

@@ -52,6 +52,8 @@ class Dispatcher:
         What else runs, by the ids of units.
     steal : bool
         Whether units may take over from others; what a failed one leaves is taken over in any case.
+    handover_s : float, s
+        What taking something over costs, besides.
 
     Raises
     ------
@@ -72,6 +74,7 @@ class Dispatcher:
         *,
         loads: Mapping[str, Load] | None = None,
         steal: bool = True,
+        handover_s: float = 0.0,
     ) -> None:
         parts = {part.unit: part for part in plan.parts}
         missing = parts.keys() - {unit.id for unit in units}
@@ -81,6 +84,7 @@ class Dispatcher:
             )
         self._problem = plan.problem
         self._steal = steal
+        self._handover_s = handover_s
         self._planned = frozenset(parts)
         taken = {unit.device for unit in units if unit.id in parts}
         self._lanes: dict[str, Lane] = {}
@@ -222,6 +226,10 @@ class Dispatcher:
             for its in self._lanes.values()
             if not its.has_failed and (late or its is lane or its.taken or its.unit.id in self._planned)
         ]
+        if not any(
+            its.has_ended or its.has_failed or its.now_factor(now_ns) > _LONG for its in self._lanes.values()
+        ):
+            return chunk  # nothing says that the plan is wrong
         costs = [its.cost_s(now_ns) for its in lanes]
         ahead = chunk.count + sum(area(other, lane.across) for its in lanes for other in its.ahead)
         ahead += sum(its.free_s(now_ns) / cost for its, cost in zip(lanes, costs, strict=True))
@@ -262,7 +270,7 @@ class Dispatcher:
         mine, its = lane.cost_s(now_ns), late.cost_s(now_ns)
         start = lane.start_s(now_ns) + lane.free_s(now_ns)
         wanted = (self._ends_s(late, now_ns) - start) / (mine + its)
-        if wanted * its < _WORTH * lane.start_s(now_ns):
+        if wanted * its < _WORTH * (lane.start_s(now_ns) + self._handover_s):
             return
         there = sum(area(chunk, lane.across) for chunk in late.ahead)
         length = _snapped(min(wanted, there), lane)

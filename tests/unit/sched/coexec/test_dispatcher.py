@@ -180,3 +180,27 @@ def test_what_a_failed_unit_leaves_is_there_to_be_handed_out():
         dispatcher.take(unit.id, 0)
     dispatcher.failed(UNITS[0].id, 1)
     assert not dispatcher.handed_out
+
+
+def test_what_would_cost_more_to_hand_over_than_it_saves_stays_where_it_is():
+    problem = gemm_problem(4096, 2048, 2048)
+    plan = plan_of(problem)
+    for handover_s, stolen in ((0.0, True), (10.0, False)):
+        dispatcher = Dispatcher(plan, UNITS[:2], handover_s=handover_s)
+        cells, _ = run(dispatcher, problem, UNITS[:2], lambda unit, now: 2.0 if unit == "cpu:0/blas" else 1.0)
+        assert np.all(cells == 1)
+        assert any(its.stolen_from is not None for its in dispatcher.runs) == stolen
+
+
+def test_a_plan_is_followed_until_something_says_that_it_is_wrong():
+    problem = gemm_problem(4096, 2048, 2048)
+    plan = Planner(UNITS[:2], lead_s=1.0).plan(problem)
+    uneven = replace(
+        plan,
+        parts=tuple(
+            replace(part, chunks=(replace(part.chunks[0], first=first, count=count),))
+            for part, first, count in zip(plan.parts, (0, 3000), (3000, 1096), strict=True)
+        ),
+    )
+    dispatcher = Dispatcher(uneven, UNITS[:2])
+    assert [dispatcher.take(part.unit, 0).count for part in uneven.parts] == [3000, 1096]
