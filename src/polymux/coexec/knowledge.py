@@ -35,8 +35,8 @@ HANDOVER_S = 100e-6
 """What a further piece costs a unit: what all pieces read is read, or packed, again."""
 HELPED_S = 0.02
 """From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
-LEARNING = 0.01
-"""Part of the time that refining models, and planning again after it, may take."""
+LEARNING = 0.003
+"""Part of the time that refining models, and planning again after it, may take: then few runs wait for a plan."""
 _EARLY = frozenset((1, 2, 3, 4, 6, 8, 10, 16, 24))
 """After so many runs of a shape its models are refined in any case."""
 _MOST_WAITING = 256
@@ -132,7 +132,7 @@ class Shelf:
             del self._waiting[0]
 
     def refine(self, runs: int) -> None:
-        """Refine the models by what was observed: as often as takes 1 % of the time, and after few runs of a shape.
+        """Refine the models by what was observed: as often as takes 0.3 % of the time, and after few runs of a shape.
 
         Parameters
         ----------

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from polymux.client import Client, Queue
 from polymux.coexec.call import Call, Piece
+from polymux.coexec.caller import kept_off
 from polymux.coexec.units import Unit
 from polymux.core.errors import (
     BadArgument,
@@ -162,11 +163,12 @@ class Run:
         ServerGone
         """
         try:
-            self._supply()
-            while any(lane.under_way for lane in self._lanes):
-                if not self._collect():
-                    self._sleep()
+            with kept_off([lane.unit for lane in self._lanes], _libc.sched_getcpu):
                 self._supply()
+                while any(lane.under_way for lane in self._lanes):
+                    if not self._collect():
+                        self._sleep()
+                    self._supply()
         except BaseException as error:
             self._abandon()
             if isinstance(error, TaskFailed) and others and all(lane.failed for lane in self._lanes):

@@ -71,7 +71,7 @@ def test_a_device_that_never_answers_ends_in_an_error_that_names_it(
     call: Any = SimpleNamespace(
         submit=lambda *_: piece, way=SimpleNamespace(problem=SimpleNamespace(extent=9))
     )
-    unit: Any = SimpleNamespace(id="cpu:0/0/gemm", place=SimpleNamespace(cores=frozenset()))
+    unit: Any = SimpleNamespace(id="cpu:0/0/gemm", place=SimpleNamespace(device="cpu:0", cores=frozenset()))
     work: Any = Work()
     run = Run(client, call, [(unit, None)], work, lambda _unit, _count: expected_s)  # type: ignore[list-item]
     with pytest.raises(DeviceUnavailable, match=r"cpu:0/0/gemm has not answered.* 7 of 9"):
