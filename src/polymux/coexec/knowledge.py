@@ -37,7 +37,7 @@ HELPED_S = 0.02
 """From this length on, in s, other units may help those of the plan, and what else runs is worth a plan of its own."""
 LEARNING = 0.003
 """Part of the time that refining models, and planning again after it, may take: then few runs wait for a plan."""
-_EARLY = frozenset((1, 2, 3, 4, 6, 8, 10, 16, 24))
+_EARLY = frozenset((1, 2, 4, 7, 11, 16, 24))
 """After so many runs of a shape its models are refined in any case."""
 _MOST_WAITING = 256
 _REMEMBERED = 256
@@ -212,9 +212,11 @@ class Shelf:
         together = planner.plan([plan.problem], objective, loads=slowed(loads, slowdowns), only=plan.units)
         if len(together.units) == len(plan.units):
             yield together, slowdowns
-        for name in plan.units if len(plan.units) > 1 else ():
-            alone = self.company.slowdowns([name], plan.problem)
-            yield planner.plan(problems, objective, loads=slowed(loads, alone), only=[name]), alone
+        features = plan.problem.features(plan.problem.extent)
+        for model in [its for its in planner.units if its.id in plan.units and len(plan.units) > 1]:
+            alone = self.company.slowdowns([model.id], plan.problem)
+            if model.compute.predict(features) * alone.get(model.id, 1.0) < together.predicted_s:
+                yield planner.plan(problems, objective, loads=slowed(loads, alone), only=[model.id]), alone
 
     def _models_of(self, plan: Plan) -> Mapping[str, UnitModel]:
         """Return the units as they were when a plan was made: it is made again when they differ by more than 1 %."""
