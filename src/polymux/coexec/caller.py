@@ -13,8 +13,8 @@ from polymux.coexec.units import Unit
 def kept_off(units: Collection[Unit], here: Callable[[], int]) -> Iterator[None]:
     """Keep the calling thread off cores of devices other than cpus meanwhile, if it is on one and there are others.
 
-    Such a device computes on threads of its own, which the stream's thread starts and waits for; a third one on that
-    core made them wait for each other until the next tick of the clock, 3 of 5 ms.
+    Such a device computes on threads of its own, which the stream's thread starts and waits for. With the calling
+    thread on the same core pieces of 5 ms often took 7 to 9 (PoCL, two cores, other work beside).
 
     Parameters
     ----------
