@@ -111,7 +111,8 @@ def test_cores_that_this_process_may_not_use_are_refused() -> None:
         ("cpu,memory=gpu", "memory=host"),
         ("cpu,speed=1", "no option"),
         ("opencl:x", "takes the index"),
-        ("opencl,memory=host", "no option"),
+        ("opencl,memory=gpu", "memory=host"),
+        ("opencl,speed=1", "no option"),
     ],
 )
 def test_a_target_or_option_that_a_device_does_not_have_is_refused(text: str, remedy: str) -> None:
