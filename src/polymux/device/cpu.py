@@ -35,8 +35,8 @@ from polymux.device.onnx_run import PreparedOnnx
 from polymux.device.onnx_session import OnnxSessions
 from polymux.device.openvino_model import CompiledModels, PreparedOpenVino
 from polymux.device.own_memory import HostPages, host_memory_nbytes
-from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import Device, LaunchError, NativeCaller, Operand, Prepared, Scalars, Shapes
+from polymux.device.preparing_stream import PreparingStream
+from polymux.device.protocol import Device, LaunchError, NativeCaller, Prepared
 from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 from polymux.device.thread_team import ThreadTeam
@@ -127,7 +127,7 @@ class CpuDevice:
             stream.close()
 
 
-class CpuStream:
+class CpuStream(PreparingStream):
     """A queue of a `CpuDevice`, on the cores of its share; see `polymux.device.protocol.Stream`."""
 
     def __init__(
@@ -139,15 +139,13 @@ class CpuStream:
         compiled: CompiledModels,
         native_caller: NativeCaller | None,
     ) -> None:
+        super().__init__(spec)
         self.share = share
         self.cores = cores
         self.team = ThreadTeam(cores, name=f"{spec.id} cores {format_cores(cores)}")
-        self._spec = spec
         self._sessions = sessions
         self._compiled = compiled
         self._native_caller = native_caller
-        self._prepared = PreparedCache()
-        self._closed = False
 
     def bind_thread(self) -> None:
         """Let the calling thread run on the share's cores only."""
@@ -169,27 +167,10 @@ class CpuStream:
             raise InvalidRequest(f"{peer.spec.id} is no cpu and so no peer of {self._spec.id}")
         np.copyto(memory[:nbytes], source[:nbytes])
 
-    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
-        """Load a kernel."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return self._prepared.get(spec, implementation, self._prepare)
-
-    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
-        """Run a kernel."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return prepared.run(operands, scalars)
-
-    def forget(self, implementation: Implementation) -> None:
-        """Drop what is kept for an implementation."""
-        self._prepared.forget(implementation)
-
     def close(self) -> None:
         """End the team's threads and drop what was prepared."""
-        self._closed = True
+        super().close()
         self.team.close()
-        self._prepared.clear()
 
     def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         if isinstance(implementation, PythonFunction):

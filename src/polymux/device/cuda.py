@@ -24,8 +24,8 @@ from polymux.core.status import TaskStatus
 from polymux.device.cpu_kernels import describe_exception
 from polymux.device.host_arrays import numpy_dtype
 from polymux.device.own_memory import CapacityAccount
-from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import Device, LaunchError, Operand, OutOfMemory, Prepared, Scalars, Shapes
+from polymux.device.preparing_stream import PreparingStream
+from polymux.device.protocol import Device, LaunchError, Operand, OutOfMemory, Prepared, Scalars
 from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 
@@ -124,17 +124,15 @@ class CudaDevice:
             stream.close()
 
 
-class CudaStream:
+class CudaStream(PreparingStream):
     """A stream of a `CudaDevice`; see `polymux.device.protocol.Stream`."""
 
     def __init__(self, spec: DeviceSpec, share: Share, cupy: Any, ordinal: int) -> None:
+        super().__init__(spec)
         self.share = share
-        self._spec = spec
         self._cupy = cupy
         self._ordinal = ordinal
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._prepared = PreparedCache()
-        self._closed = False
 
     def bind_thread(self) -> None:
         """Make the GPU the thread's."""
@@ -162,27 +160,6 @@ class CudaStream:
             with self._cupy.cuda.Device(self._ordinal):
                 memory.copy_from_device_async(source, nbytes, self._stream)
                 self._stream.synchronize()
-
-    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
-        """Make a kernel ready."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return self._prepared.get(spec, implementation, self._prepare)
-
-    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
-        """Run a kernel."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return prepared.run(operands, scalars)
-
-    def forget(self, implementation: Implementation) -> None:
-        """Drop what is kept for an implementation."""
-        self._prepared.forget(implementation)
-
-    def close(self) -> None:
-        """Drop what was prepared; calling it again is fine."""
-        self._closed = True
-        self._prepared.clear()
 
     def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:  # noqa: ARG002
         if isinstance(implementation, CudaFunction):

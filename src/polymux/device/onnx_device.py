@@ -7,7 +7,6 @@ inputs there and outputs back; weights stay there.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,8 @@ from polymux.device.onnx_providers import Provider
 from polymux.device.onnx_run import PreparedOnnx
 from polymux.device.onnx_session import OnnxSessions
 from polymux.device.own_memory import host_memory_nbytes
-from polymux.device.prepared_cache import PreparedCache
-from polymux.device.protocol import Device, LaunchError, Memory, Operand, Prepared, Scalars, Shapes
+from polymux.device.preparing_stream import PreparingStream
+from polymux.device.protocol import Device, LaunchError, Memory, Prepared
 from polymux.device.request import DeviceRequest
 from polymux.device.surroundings import Found, Surroundings
 
@@ -102,16 +101,14 @@ class OnnxDevice:
             stream.close()
 
 
-class OnnxStream:
+class OnnxStream(PreparingStream):
     """A thread that hands models to the provider; see `polymux.device.protocol.Stream`."""
 
     def __init__(self, spec: DeviceSpec, share: Share, number: int, sessions: OnnxSessions) -> None:
+        super().__init__(spec)
         self.share = share
-        self._spec = spec
         self._number = number
         self._sessions = sessions
-        self._prepared = PreparedCache()
-        self._closed = False
 
     def bind_thread(self) -> None:
         """Leave the thread where it may run."""
@@ -127,27 +124,6 @@ class OnnxStream:
     def copy_peer(self, *_: object) -> None:
         """Refuse: it has no peer."""
         raise InvalidRequest(f"{self._spec.id} has no peer")
-
-    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
-        """Load a model."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return self._prepared.get(spec, implementation, self._prepare)
-
-    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
-        """Run a model."""
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
-        return prepared.run(operands, scalars)
-
-    def forget(self, implementation: Implementation) -> None:
-        """Drop what is kept for an implementation."""
-        self._prepared.forget(implementation)
-
-    def close(self) -> None:
-        """Drop what was prepared."""
-        self._closed = True
-        self._prepared.clear()
 
     def _prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
         if not isinstance(implementation, ProviderModel):

@@ -28,7 +28,7 @@ from polymux.device.opencl_kernels import PreparedBinary, PreparedSource
 from polymux.device.opencl_program import Programs
 from polymux.device.opencl_queue import OpenCLQueue
 from polymux.device.own_memory import CapacityAccount
-from polymux.device.prepared_cache import PreparedCache
+from polymux.device.preparing_stream import PreparingStream
 from polymux.device.protocol import (
     Device,
     Launch,
@@ -37,7 +37,6 @@ from polymux.device.protocol import (
     OutOfMemory,
     Prepared,
     Scalars,
-    Shapes,
 )
 
 
@@ -183,7 +182,7 @@ class OpenCLDevice:
         return part
 
 
-class OpenCLStream:
+class OpenCLStream(PreparingStream):
     """Command queues of an `OpenCLDevice`; see `polymux.device.protocol.Stream` and `LaunchingStream`.
 
     Notes
@@ -194,13 +193,11 @@ class OpenCLStream:
     def __init__(
         self, spec: DeviceSpec, share: Share, queue: OpenCLQueue, copies: Any, programs: Programs
     ) -> None:
+        super().__init__(spec)
         self.share = share
-        self._spec = spec
         self._queue = queue
         self._copies = copies
         self._programs = programs
-        self._prepared = PreparedCache()
-        self._closed = False
 
     def bind_thread(self) -> None:
         """Do nothing: the driver's own threads do the work."""
@@ -223,16 +220,6 @@ class OpenCLStream:
             with driver_errors(cl, f"{self._spec.id} cannot copy from {peer.spec.id}"):
                 cl.enqueue_copy(queue, memory, source, byte_count=nbytes).wait()
 
-    def prepare(self, spec: KernelSpec, implementation: Implementation) -> Prepared:
-        """Make a kernel ready; programs are built when a task needs them."""
-        self._check_open()
-        return self._prepared.get(spec, implementation, self._prepare)
-
-    def launch(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Shapes | None:
-        """Run a kernel."""
-        self._check_open()
-        return prepared.run(operands, scalars)
-
     def start(self, prepared: Prepared, operands: Sequence[Operand], scalars: Scalars) -> Launch:
         """Start a kernel."""
         self._check_open()
@@ -242,19 +229,6 @@ class OpenCLStream:
     def trim(self) -> None:
         """Give scratch memory back."""
         self._queue.trim()
-
-    def forget(self, implementation: Implementation) -> None:
-        """Drop what is kept for an implementation."""
-        self._prepared.forget(implementation)
-
-    def close(self) -> None:
-        """Drop what was prepared; calling it again is fine."""
-        self._closed = True
-        self._prepared.clear()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"a stream of {self._spec.id} is closed")
 
     def _copy(self, target: Any, source: Any, doing: str, **offset: int) -> None:
         self._check_open()
